@@ -1,0 +1,156 @@
+#include "base/json.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void ls_json_init(struct ls_json *j, struct ls_str *out, bool pretty)
+{
+    *j = (struct ls_json){ .out = out, .pretty = pretty };
+    j->first[0] = true;
+}
+
+static void new_line(struct ls_json *j)
+{
+    if (!j->pretty)
+        return;
+    ls_str_add(j->out, "\n");
+    for (unsigned i = 0; i < j->depth; i++)
+        ls_str_add(j->out, "  ");
+}
+
+static void lead(struct ls_json *j)
+{
+    if (j->key) {
+        j->key = false;
+        return;
+    }
+    if (!j->first[j->depth])
+        ls_str_add(j->out, ",");
+    j->first[j->depth] = false;
+    if (j->depth)
+        new_line(j);
+}
+
+static void open(struct ls_json *j, const char *bracket)
+{
+    lead(j);
+    ls_str_add(j->out, bracket);
+    assert(j->depth + 1 < sizeof j->first / sizeof j->first[0]);
+    j->first[++j->depth] = true;
+}
+
+static void close(struct ls_json *j, const char *bracket)
+{
+    assert(j->depth && !j->key);
+    bool empty = j->first[j->depth--];
+    if (!empty)
+        new_line(j);
+    ls_str_add(j->out, bracket);
+}
+
+void ls_json_object(struct ls_json *j) { open(j, "{"); }
+void ls_json_array(struct ls_json *j) { open(j, "["); }
+void ls_json_end_object(struct ls_json *j) { close(j, "}"); }
+void ls_json_end_array(struct ls_json *j) { close(j, "]"); }
+
+/* Length of the valid UTF-8 sequence at `s`, or 0. */
+static size_t utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+static void quoted(struct ls_str *out, const char *text)
+{
+    ls_str_add(out, "\"");
+    for (const unsigned char *s = (const unsigned char *)text; *s;) {
+        size_t n = utf8_length(s);
+        if (n == 0) {
+            ls_str_add(out, "\\ufffd");
+            s++;
+        } else if (n > 1) {
+            ls_str_addn(out, (const char *)s, n);
+            s += n;
+        } else {
+            if (*s == '"' || *s == '\\')
+                ls_str_printf(out, "\\%c", *s);
+            else if (*s == '\n')
+                ls_str_add(out, "\\n");
+            else if (*s == '\t')
+                ls_str_add(out, "\\t");
+            else if (*s < 0x20 || *s == 0x7f)
+                ls_str_printf(out, "\\u%04x", *s);
+            else
+                ls_str_addn(out, (const char *)s, 1);
+            s++;
+        }
+    }
+    ls_str_add(out, "\"");
+}
+
+void ls_json_key(struct ls_json *j, const char *name)
+{
+    lead(j);
+    quoted(j->out, name);
+    ls_str_add(j->out, j->pretty ? ": " : ":");
+    j->key = true;
+}
+
+void ls_json_text(struct ls_json *j, const char *text)
+{
+    lead(j);
+    if (text)
+        quoted(j->out, text);
+    else
+        ls_str_add(j->out, "null");
+}
+
+void ls_json_uint(struct ls_json *j, uint64_t value)
+{
+    lead(j);
+    ls_str_printf(j->out, "%llu", (unsigned long long)value);
+}
+
+void ls_json_int(struct ls_json *j, int64_t value)
+{
+    lead(j);
+    ls_str_printf(j->out, "%lld", (long long)value);
+}
+
+void ls_json_real(struct ls_json *j, double value)
+{
+    lead(j);
+    if (!isfinite(value)) {
+        ls_str_add(j->out, "null");
+        return;
+    }
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    ls_str_add(j->out, text);
+}
+
+void ls_json_bool(struct ls_json *j, bool value)
+{
+    lead(j);
+    ls_str_add(j->out, value ? "true" : "false");
+}
+
+void ls_json_null(struct ls_json *j)
+{
+    lead(j);
+    ls_str_add(j->out, "null");
+}
