@@ -33,7 +33,7 @@ bool ls_verdict_find(const char *name, enum ls_verdict *out);
 #define LS_DIFFS(X) \
     X(NONE, "none") X(KIND, "op") X(COUNT, "count") X(DTYPE, "dtype") X(REDUCE, "reduce") X(ROOT, "root") X(PAYLOAD, "payload")
 #define LS_DIFF_ENUM(id, name) LS_DIFF_##id,
-enum ls_diff { LS_DIFFS(LS_DIFF_ENUM) LS_DIFF_COUNT };
+enum ls_diff { LS_DIFFS(LS_DIFF_ENUM) LS_DIFF_END };
 #undef LS_DIFF_ENUM
 const char *ls_diff_name(enum ls_diff d);
 /* The first difference in the order above between two ops of one communicator at the same position. */
