@@ -1,0 +1,18 @@
+/* src/check/gradient.h -- symbolic execution of gradients over a job that completed.
+ *
+ * The value of a gradient buffer is the multiset of (rank, microbatch) shares with a rational factor. Ops carry what is needed:
+ *   compute, pass B, payload P       adds this rank's share of this microbatch to each parameter in P's items
+ *   copy_in, pass B, payload P       moves the accumulated shares of P's items into the reduction buffer of op.unit
+ *   reduce_scatter, all_reduce (unit, payload P)   combines the members' buffers of that unit
+ *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
+ * Expected: each share once, with factor 1 / replicas (mean) or 1 (sum). */
+#ifndef LS_CHECK_GRADIENT_H
+#define LS_CHECK_GRADIENT_H
+
+#include "check/check.h"
+
+/* SAFE, LOST_GRADIENT or WRONG_SCALE. The job must have completed under ls_machine_run. */
+LS_MUST_USE enum ls_code ls_check_gradients(const struct ls_job *job, bool mean, enum ls_verdict *out,
+                                            struct ls_share_problem *problem, struct ls_error *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* src/mesh/mesh.h -- the device mesh: sizes of its dimensions, and how ranks lie in it.
+ *
+ * Shape (pp, dp_replicate, dp_shard, cp, tp), row-major over ranks, tp fastest. A free dimension may be `any` (0): proved for
+ * every size. FSDP shards over dp_shard; with dp_replicate > 1 (HSDP) it also all-reduces over dp_replicate. */
+#ifndef LS_MESH_MESH_H
+#define LS_MESH_MESH_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LS_SIZE_ANY = 0 };
+struct ls_mesh_input { uint64_t dp, dp_replicate, cp, tp, pp, ep, world; bool dp_any, replicate_any, dp_given; struct ls_loc at; };
+struct ls_mesh {
+    size_t replicate, shard;   /* 1: the dimension does not exist; LS_SIZE_ANY */
+    size_t cp, tp, pp, ep, ep_shard;
+};
+/* dp_size is replicate x shard; absent, it is world / (cp tp pp).
+ *   errors  LS_EINPUT: sizes that do not divide (dp by dp_replicate, world by cp tp pp, non-pp ranks by ep) */
+LS_MUST_USE enum ls_code ls_mesh_make(const struct ls_mesh_input *in, struct ls_mesh *out, struct ls_error *err);
+size_t ls_mesh_ranks(const struct ls_mesh *m); /* 0 if a size is any */
+
+#endif

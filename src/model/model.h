@@ -1,0 +1,98 @@
+/* src/model/model.h -- a model without weights: module tree, parameters, flow. Read from inventories (inventory.md).
+ *
+ * Modules are in named_modules() order (depth first, pre-order, registration order); module 0 is the root. Parameters are in
+ * the order of a walk over the modules in that order, each module's own parameters in registration order. */
+#ifndef LS_MODEL_MODEL_H
+#define LS_MODEL_MODEL_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "ir/op.h"
+#include "yaml/yaml.h"
+
+enum ls_container { LS_NOT_CONTAINER, LS_MODULE_LIST, LS_MODULE_DICT };
+enum { LS_DIMS_MAX = 6, LS_CONDITIONS_MAX = 8 };
+
+struct ls_param {
+    uint32_t name, leaf;     /* FQN and last component */
+    uint32_t module;
+    uint32_t canonical;      /* index of the parameter object; differs from the own index for a tied alias */
+    enum ls_dtype dtype;
+    unsigned dims; uint64_t dim[LS_DIMS_MAX];
+    uint64_t elements;
+    bool adapter;            /* added by PEFT */
+    struct ls_loc at;
+};
+struct ls_buffer_info { uint32_t leaf; enum ls_dtype dtype; uint64_t elements; };
+struct ls_module {
+    uint32_t name, leaf, class_name;
+    enum ls_container container;
+    uint32_t parent;                        /* LS_NO_ID for the root */
+    uint32_t *child; size_t children;       /* registration order */
+    uint32_t subtree;                       /* modules [own index, own index + subtree) are this subtree */
+    uint32_t first_param, params;           /* own (non-recursive) parameters */
+    struct ls_buffer_info *buffer; size_t buffers;
+    struct ls_loc at;
+};
+struct ls_condition { uint32_t name, modality; };
+struct ls_declared { uint32_t module; uint32_t modality, role; bool conditionally_executed; struct ls_loc at; }; /* role 0: none */
+
+enum ls_flow_kind { LS_FLOW_CALL, LS_FLOW_OP, LS_FLOW_WHEN };
+struct ls_flow {             /* `each` is expanded when the inventory is read */
+    enum ls_flow_kind kind;
+    uint32_t module;         /* CALL; OP: the enclosing module */
+    uint32_t name;           /* OP */
+    uint32_t entry;          /* CALL: method, "forward" unless given */
+    bool leaf;               /* CALL without body */
+    bool no_grad, detach, checkpoint;
+    uint32_t when, unless;   /* WHEN: bit sets of conditions; exactly one is non-zero */
+    uint32_t *in; size_t ins;      /* value names */
+    uint32_t *out; size_t outs;
+    uint32_t *param; size_t params; /* leaf CALL, OP: parameters used (indices; tied ones as canonical) */
+    struct ls_flow *body; size_t count;
+    struct ls_loc at;
+};
+
+struct ls_model {
+    struct ls_arena *arena;
+    struct ls_names *names;
+    const char *path;
+    uint32_t name, architecture;
+    uint32_t *model_id; size_t model_ids;
+    struct ls_module *module; size_t modules;
+    struct ls_param *param; size_t params;
+    struct ls_condition condition[LS_CONDITIONS_MAX]; size_t conditions;
+    struct ls_declared *declared; size_t declared_count;
+    uint32_t *alias, *alias_of; size_t aliases;  /* name ids: alias FQN, canonical FQN */
+    const struct ls_yaml_node *config;           /* free-form scalars, or NULL */
+    struct ls_flow flow;      /* a CALL of the root with body; outs = its outputs */
+    bool has_flow;
+    uint32_t *grad_input; size_t grad_inputs;    /* value names */
+    uint32_t *loss; size_t losses;               /* value names among flow.out */
+};
+
+/* Reads an inventory from a file, or from a node inside another document. Everything is owned by `arena` and `names`.
+ *   errors  LS_EINPUT with the position: unknown keys, bad shapes, modules or values that do not exist, totals that differ */
+LS_MUST_USE enum ls_code ls_model_load(const char *path, struct ls_arena *arena, struct ls_names *names,
+                                       struct ls_model *out, struct ls_error *err);
+LS_MUST_USE enum ls_code ls_model_read(const struct ls_yaml_node *node, struct ls_arena *arena, struct ls_names *names,
+                                       struct ls_model *out, struct ls_error *err);
+/* A checkpoint folder: model.safetensors.index.json and the headers of its *.safetensors files, or a single file. Weights are
+ * never read. Classes are unknown; a child whose name is a number makes its parent a ModuleList. `flow` may be NULL. */
+LS_MUST_USE enum ls_code ls_model_load_checkpoint(const char *folder, const char *flow_path, struct ls_arena *arena,
+                                                  struct ls_names *names, struct ls_model *out, struct ls_error *err);
+
+/* LS_NO_ID when there is none. Aliases resolve to their canonical module. */
+uint32_t ls_model_module(const struct ls_model *m, const char *fqn);
+uint32_t ls_model_param(const struct ls_model *m, const char *fqn);
+bool ls_module_contains(const struct ls_model *m, uint32_t outer, uint32_t inner); /* a module contains itself */
+uint64_t ls_model_elements(const struct ls_model *m); /* tied parameters once */
+
+/* Low-rank adapters: each leaf Linear whose name matches a target gets children lora_A [rank, in] and lora_B [out, rank]
+ * (registered after its own parameters). Leaf calls of the flow then use them too. Rebuilds *m in place.
+ *   errors  LS_EINPUT when no module matches */
+struct ls_peft { const char *const *target; size_t targets; uint64_t rank; enum ls_dtype dtype; struct ls_loc at; };
+LS_MUST_USE enum ls_code ls_model_add_lora(struct ls_model *m, const struct ls_peft *peft, struct ls_error *err);
+
+#endif

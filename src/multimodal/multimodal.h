@@ -1,0 +1,48 @@
+/* src/multimodal/multimodal.h -- which modules belong to a modality, what role they play, and what is frozen.
+ *
+ * Facts only: which modules are conditional is resolved here, what to do about it is decided in plan/. Sources in order: the
+ * model's own declaration (inventory `multimodal:`), a table per architecture, the leaf-name heuristic of the two rule sets
+ * (with a warning). Overrides from the scenario win for the same canonical path. */
+#ifndef LS_MULTIMODAL_MULTIMODAL_H
+#define LS_MULTIMODAL_MULTIMODAL_H
+
+#include "model/model.h"
+
+enum ls_rules { LS_RULES_PROPOSED, LS_RULES_AUTOMODEL };
+enum ls_source { LS_SOURCE_DECLARED, LS_SOURCE_TABLE, LS_SOURCE_NAME, LS_SOURCE_OVERRIDE };
+
+struct ls_spec {               /* stable: names a path, not a live module */
+    uint32_t module;
+    uint32_t modality, role;   /* name ids; role 0: none ("tower", "projector", "embedder", "resampler", ...) */
+    bool conditionally_executed;
+    enum ls_source source;
+    struct ls_loc at;
+};
+struct ls_specs { struct ls_spec *spec; size_t count; const char **warning; size_t warnings; };
+
+/* One entry of `multimodal.modules`. path must exist. */
+struct ls_override { const char *path, *modality, *role; int conditionally_executed; struct ls_loc at; }; /* -1: not given */
+
+/* Resolves the specs of a model. Under LS_RULES_AUTOMODEL only the leaf names count (17 names, maximal selection by prefix). */
+LS_MUST_USE enum ls_code ls_multimodal_resolve(const struct ls_model *m, enum ls_rules rules,
+                                               const struct ls_override *override, size_t overrides,
+                                               struct ls_specs *out, struct ls_error *err);
+
+/* Freezing. requires_grad[params] starts all true. */
+struct ls_freeze {
+    bool present;                       /* freeze_config given */
+    bool vision_tower, audio_tower, language_model, video_embedder;  /* automodel's keys */
+    const struct ls_yaml_node *proposed; /* the freeze_config mapping itself when it uses (modality, role) keys, else NULL */
+    const char *const *freeze, *const *train; size_t freezes, trains; /* parameter globs, applied last */
+    bool peft_base;                     /* PEFT: everything but adapters is frozen after sharding */
+    struct ls_loc at;
+};
+/* *at_sharding: what the parallelizer sees; *final: what training sees (PEFT freezes the base only afterwards).
+ *   shape   both bool[m->params], owned by m->arena */
+LS_MUST_USE enum ls_code ls_multimodal_freeze(const struct ls_model *m, const struct ls_specs *specs, enum ls_rules rules,
+                                              const struct ls_freeze *freeze, bool **at_sharding, bool **final,
+                                              struct ls_error *err);
+/* Has parameters, and none of them requires gradient (recursively). */
+bool ls_module_fully_frozen(const struct ls_model *m, uint32_t module, const bool *requires_grad);
+
+#endif

@@ -1,0 +1,67 @@
+/* src/scenario/scenario.h -- one file -> everything below. schema.md is the format. */
+#ifndef LS_SCENARIO_SCENARIO_H
+#define LS_SCENARIO_SCENARIO_H
+
+#include "batch/batch.h"
+#include "fsdp2/compile.h"
+#include "ir/system.h"
+#include "machine/machine.h"
+#include "plan/plan.h"
+
+enum ls_plan_kind { LS_PLAN_POLICY, LS_PLAN_UNITS, LS_PLAN_RAW };
+enum ls_key_effect { LS_KEY_HONOURED, LS_KEY_NO_EFFECT, LS_KEY_REFUSED };
+struct ls_key_note { const char *key; enum ls_key_effect effect; const char *why; struct ls_loc at; };
+
+struct ls_expect { bool present; enum ls_verdict verdict; const char *seen_as, *payload, *unit, *op, *rule; uint64_t ranks, microbatches;
+                   struct ls_loc at; };
+
+/* A change to a loaded scenario, for repairs and policy comparisons: applied before compiling. */
+struct ls_variant {
+    int frozen_sharding;          /* enum ls_frozen, or -1: as written */
+    int run_dummy_forward;        /* 1: the model's dummy runs (covering every trainable role), -1 as written */
+    int execution;                /* enum ls_execution, or -1 */
+    int unused_params;            /* enum ls_unused, or -1 */
+};
+#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1 })
+
+struct ls_scenario {
+    struct ls_arena *arena;
+    struct ls_names *names;
+    const char *path;
+    const struct ls_yaml_node *document;
+    const char *name, *question;
+    enum ls_plan_kind kind;
+    struct ls_model model;
+    struct ls_specs specs;
+    struct ls_mesh mesh;
+    struct ls_freeze freeze;
+    struct ls_policy policy;                 /* POLICY */
+    struct ls_unit_input *unit; size_t units; /* UNITS */
+    struct ls_entry *entry; size_t entries;
+    struct ls_runtime runtime;
+    enum ls_level level; unsigned kernels; enum ls_start start;
+    struct ls_batch batch;
+    struct ls_step_policy step;
+    bool mean;                               /* gradient expected: mean over replicas (else sum) */
+    struct ls_expect expect;
+    struct ls_key_note *note; size_t notes;  /* AutoModel's own keys that occur */
+};
+LS_MUST_USE enum ls_code ls_scenario_load(const char *path, struct ls_arena *arena, struct ls_names *names,
+                                          struct ls_scenario *out, struct ls_error *err);
+LS_MUST_USE enum ls_code ls_scenario_read(const char *text, size_t length, const char *path, struct ls_arena *arena,
+                                          struct ls_names *names, struct ls_scenario *out, struct ls_error *err);
+
+/* A scenario compiled: the plan, the letters and the system to check. For raw programs plan and letters are empty. */
+struct ls_compiled {
+    struct ls_tables tables;
+    struct ls_plan plan;
+    struct ls_letters letters;
+    struct ls_rounds rounds;
+    struct ls_system system;
+    struct ls_refusal refusal;   /* refusal.rule != NULL: refused at set-up, system is empty */
+};
+LS_MUST_USE enum ls_code ls_scenario_compile(const struct ls_scenario *s, const struct ls_variant *variant, bool force,
+                                             struct ls_compiled *out, struct ls_error *err);
+void ls_compiled_release(struct ls_compiled *c);
+
+#endif
