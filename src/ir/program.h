@@ -36,6 +36,7 @@ struct ls_tables {
     LS_VEC(uint64_t) vector;    /* per-peer counts: length first, then the counts */
     LS_VEC(uint32_t) stream;    /* name ids of streams; index = op.stream */
     LS_VEC(uint32_t) event;     /* name ids of events; index = op.event */
+    struct ls_table_index *index; /* private: finds rows of comm, stream, event, payload and cause again */
 };
 void ls_tables_init(struct ls_tables *t, struct ls_arena *arena);
 void ls_tables_release(struct ls_tables *t);
