@@ -20,8 +20,11 @@ struct ls_dummy_forward { uint32_t modality; uint32_t *role; size_t roles; bool 
 
 enum ls_execution { LS_EXEC_ANY, LS_EXEC_RANK_UNIFORM, LS_EXEC_NODE_UNIFORM, LS_EXEC_MODALITY_UNIFORM, LS_EXEC_TABLE,
                     LS_EXEC_AT_LEAST_ONE };
-enum ls_round_kind { LS_ROUND_MICRO, LS_ROUND_STEP, LS_ROUND_EVAL };
-struct ls_switch { bool *at; size_t count; };  /* one value per microbatch; microbatches `any`: {not last, last} */
+/* IDLE issues nothing and keeps the state: a start node before a choice of first rounds. */
+enum ls_round_kind { LS_ROUND_MICRO, LS_ROUND_STEP, LS_ROUND_EVAL, LS_ROUND_IDLE };
+/* One value per microbatch; one value: for all; microbatches `any`: {not last, last}. None: the default, true. */
+struct ls_switch { bool *at; size_t count; struct ls_loc where; };
+enum { LS_LETTERS_MAX = 64, LS_STEPS_MAX = 4096, LS_MICROBATCHES_MAX = 4096, LS_NODES_MAX = 65536 };
 
 struct ls_batch {
     const struct ls_model *model;
@@ -30,7 +33,10 @@ struct ls_batch {
     struct ls_sample *sample; size_t samples;
     enum ls_execution execution;
     uint32_t *uniform; size_t uniforms;               /* modalities, MODALITY_UNIFORM */
-    uint32_t *table; size_t rows, columns;            /* sample indices [microbatch][replica] */
+    uint32_t *table; size_t rows, columns;            /* sample indices [row][replica]; one row per microbatch, repeated
+                                                         every step, or one per microbatch of all steps, or one per microbatch
+                                                         and evaluation of all steps. Evaluations otherwise use the row of the
+                                                         microbatch they precede (the last one after all of them) */
     struct ls_dummy_forward *dummy; size_t dummies;
     struct ls_switch gradient_sync, all_reduce, reshard_after_backward, is_last_backward;
     enum ls_round_kind *schedule; size_t rounds;      /* of one step */
@@ -50,11 +56,22 @@ struct ls_round {
     uint32_t microbatch;
 };
 struct ls_rounds { struct ls_round *round; size_t count; };
-/* Driver, rounds and contract of a batch description. `mesh_dims`: the free dimensions that exist. */
+/* Driver and rounds. The job may stop only where a step begins. A fixed number of steps is unrolled: node i is round i of the run
+ * and the last node has no successor; with steps `any` the last node leads back to the start.
+ *   errors  LS_EINPUT: a schedule or a switch that does not fit the number of microbatches, more than LS_NODES_MAX nodes */
 LS_MUST_USE enum ls_code ls_batch_driver(const struct ls_batch *b, struct ls_arena *arena, struct ls_rounds *rounds,
                                          struct ls_driver *out, struct ls_error *err);
+/* `mesh_dims`: the free dimensions that exist; `replicas`: 0 if some size is any. A table's row r holds the letters of the r-th
+ * round; with steps `any` the rows repeat.
+ *   errors  LS_EINPUT: a contract that the mesh or the samples cannot carry */
 LS_MUST_USE enum ls_code ls_batch_contract(const struct ls_batch *b, const struct ls_letters *letters, uint32_t mesh_dims,
-                                           struct ls_arena *arena, struct ls_contract *out, struct ls_error *err);
-/* The same contract under another name ("rank_uniform"), for trying contracts from weak to strong. */
+                                           size_t replicas, struct ls_arena *arena, struct ls_contract *out,
+                                           struct ls_error *err);
+/* Rounds without a batch (a step end) take one fixed letter, so that no search branches on it: one that counts as media, if any. */
+uint32_t ls_batch_still_letter(const struct ls_letters *letters);
+void ls_batch_restrict(const struct ls_letters *letters, const struct ls_rounds *rounds, struct ls_arena *arena,
+                       struct ls_driver *driver);
+bool ls_letter_has_media(const struct ls_letter *letter);
+const char *ls_execution_name(enum ls_execution e); /* "rank_uniform" */
 
 #endif
