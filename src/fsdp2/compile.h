@@ -24,6 +24,7 @@ struct ls_compile_input {
     const struct ls_letters *letters;
     const struct ls_rounds *rounds;
     const struct ls_batch *batch;
+    const struct ls_specs *specs;    /* what a dummy covers is named by role; may be NULL */
     struct ls_step_policy step;
     struct ls_tables *tables;        /* streams, events, payloads, causes are added here */
 };

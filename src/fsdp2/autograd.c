@@ -1,0 +1,126 @@
+/* The autograd engine of one device thread: a node runs when every gradient it waits for has come; of the nodes that can run,
+ * the one created last goes first, and AccumulateGrad before all others.
+ *   source  torch/csrc/autograd/engine.cpp: compute_dependencies, ReadyQueue's order by sequence number, AccumulateGrad at
+ *           UINT64_MAX; tensor hooks run as pre-hooks of the node that made the tensor */
+#include "fsdp2/internal.h"
+
+uint32_t node_add(struct run *r, enum node_kind kind)
+{
+    struct node n = { .kind = kind, .unit = LS_NO_ID, .param = LS_NO_ID, .module = LS_NO_ID, .region = r->region,
+                      .order = kind == NODE_ACCUMULATE ? UINT64_MAX : r->node.count };
+    ls_push(&r->node, n);
+    return (uint32_t)r->node.count - 1;
+}
+
+void node_feed(struct run *r, uint32_t node, const struct value *in)
+{
+    if (in->grad && in->node != LS_NO_ID)
+        ls_push(&r->node.at[node].next, in->node);
+}
+
+static bool earlier(const struct run *r, uint32_t a, uint32_t b)
+{
+    uint64_t x = r->node.at[a].order, y = r->node.at[b].order;
+    return x != y ? x > y : a > b;
+}
+
+/* A binary heap of node indices, the next to run on top. */
+static void heap_push(struct run *r, id_vec *heap, uint32_t node)
+{
+    ls_push(heap, node);
+    for (size_t i = heap->count - 1; i > 0;) {
+        size_t parent = (i - 1) / 2;
+        if (!earlier(r, heap->at[i], heap->at[parent]))
+            break;
+        uint32_t t = heap->at[i];
+        heap->at[i] = heap->at[parent], heap->at[parent] = t;
+        i = parent;
+    }
+}
+
+static uint32_t heap_pop(struct run *r, id_vec *heap)
+{
+    uint32_t top = heap->at[0];
+    heap->at[0] = heap->at[--heap->count];
+    for (size_t i = 0;;) {
+        size_t best = i;
+        for (size_t child = 2 * i + 1; child <= 2 * i + 2; child++)
+            if (child < heap->count && earlier(r, heap->at[child], heap->at[best]))
+                best = child;
+        if (best == i)
+            break;
+        uint32_t t = heap->at[i];
+        heap->at[i] = heap->at[best], heap->at[best] = t;
+        i = best;
+    }
+    return top;
+}
+
+static void count_needs(struct run *r, uint32_t loss)
+{
+    id_vec todo = { 0 };
+    ls_push(&todo, loss);
+    r->node.at[loss].reached = true;
+    while (todo.count) {
+        const struct node *n = &r->node.at[todo.at[--todo.count]];
+        for (size_t i = 0; i < n->next.count; i++) {
+            struct node *m = &r->node.at[n->next.at[i]];
+            m->needs++;
+            if (!m->reached) {
+                m->reached = true;
+                ls_push(&todo, n->next.at[i]);
+            }
+        }
+    }
+    ls_vec_release(&todo);
+}
+
+static void run_node(struct run *r, uint32_t at)
+{
+    /* Hooks and recomputation may add nodes, so node pointers do not survive them. */
+    for (size_t i = 0; i < r->node.at[at].hooks.count && !r->now.stopped; i++)
+        unit_pre_backward(r, r->node.at[at].hooks.at[i]);
+    uint32_t region = r->node.at[at].region;
+    if (region != LS_NO_ID && !r->regions.at[region].recomputed && r->node.at[at].kind == NODE_LEAF && !r->now.stopped)
+        forward_recompute(r, region);
+    if (r->now.stopped)
+        return;
+    const struct node *n = &r->node.at[at];
+    switch (n->kind) {
+    case NODE_LEAF:
+        emit_compute(r, n->module, n->flow ? n->flow->param : NULL, n->flow ? n->flow->params : 0);
+        break;
+    case NODE_POST_BACKWARD:
+        unit_post_backward(r, n->unit);
+        break;
+    case NODE_ACCUMULATE:
+        r->now.grad[n->param] = GRAD_FRESH;
+        emit_share(r, n->param);
+        break;
+    case NODE_LOSS:
+        break;
+    }
+}
+
+void backward_run(struct run *r, uint32_t loss)
+{
+    id_vec ready = { 0 };
+    r->backward = true;
+    r->pass = LS_PASS_B;
+    count_needs(r, loss);
+    heap_push(r, &ready, loss);
+    while (ready.count && !r->now.stopped) {
+        uint32_t at = heap_pop(r, &ready);
+        run_node(r, at);
+        for (size_t i = 0; i < r->node.at[at].next.count; i++) {
+            uint32_t next = r->node.at[at].next.at[i];
+            if (--r->node.at[next].needs == 0)
+                heap_push(r, &ready, next);
+        }
+    }
+    ls_vec_release(&ready);
+    for (size_t i = 0; i < r->callbacks.count && !r->now.stopped; i++)
+        unit_final_callback(r, r->callbacks.at[i]);
+    r->callbacks.count = 0;
+    r->backward = false;
+}

@@ -1,0 +1,133 @@
+/* What a rank carries from round to round. Canonical: two histories with the same future have the same text.
+ *
+ * The executed forward order is a list that grows while the last backward is put off. It is read only through "the unit before my
+ * latest recorded forward", so each unit keeps a stack of those neighbours, and the order itself shrinks to its last entry. */
+#include "fsdp2/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *array(size_t count, size_t bytes)
+{
+    void *out = calloc(count ? count : 1, bytes);
+    if (!out)
+        ls_out_of_memory(count * bytes);
+    return out;
+}
+
+struct carried carried_first(struct compiler *c)
+{
+    const struct ls_plan *plan = c->in.plan;
+    struct carried s = { .unit = array(plan->units, sizeof *s.unit), .grad = array(plan->model->params, 1),
+                         .accumulated = array(plan->model->params, 1), .context = array(plan->units, sizeof *s.context),
+                         .checks_left = c->in.step.validate_rank_uniform };
+    for (size_t i = 0; i < plan->units; i++)
+        s.unit[i].context = LS_NO_ID;
+    return s;
+}
+
+#define COPY_VEC(to, from)                                        \
+    do {                                                          \
+        (to).at = NULL, (to).count = (to).room = 0;               \
+        for (size_t n_ = 0; n_ < (from).count; n_++)              \
+            ls_push(&(to), (from).at[n_]);                        \
+    } while (0)
+
+struct carried carried_copy(struct compiler *c, const struct carried *from)
+{
+    const struct ls_plan *plan = c->in.plan;
+    struct carried s = carried_first(c);
+    s.stopped = from->stopped;
+    s.contexts = from->contexts;
+    s.checks_left = from->checks_left;
+    memcpy(s.grad, from->grad, plan->model->params);
+    memcpy(s.accumulated, from->accumulated, plan->model->params);
+    for (size_t i = 0; i < plan->units; i++) {
+        s.unit[i] = from->unit[i];
+        COPY_VEC(s.unit[i].before, from->unit[i].before);
+    }
+    for (size_t i = 0; i < from->contexts; i++) {
+        s.context[i] = from->context[i];
+        COPY_VEC(s.context[i].reduces, from->context[i].reduces);
+    }
+    return s;
+}
+
+void carried_release(const struct compiler *c, struct carried *s)
+{
+    for (size_t i = 0; i < c->in.plan->units; i++)
+        ls_vec_release(&s->unit[i].before);
+    for (size_t i = 0; i < c->in.plan->units; i++)
+        ls_vec_release(&s->context[i].reduces);
+    free(s->unit);
+    free(s->grad);
+    free(s->accumulated);
+    free(s->context);
+    *s = (struct carried){ 0 };
+}
+
+static void add_id(struct ls_str *out, uint32_t id)
+{
+    if (id == LS_NO_ID)
+        ls_str_add(out, "-");
+    else
+        ls_str_printf(out, "%u", id);
+}
+
+void carried_text(const struct compiler *c, const struct carried *s, struct ls_str *out)
+{
+    const struct ls_plan *plan = c->in.plan;
+    if (s->stopped) { /* nothing follows, whatever it carries */
+        ls_str_add(out, "stopped");
+        return;
+    }
+    ls_str_printf(out, "checks %llx;", (unsigned long long)s->checks_left);
+    for (size_t i = 0; i < plan->units; i++) {
+        const struct unit_state *u = &s->unit[i];
+        /* Training states end a round IDLE or as backward left them; they decide what the next hook does. */
+        ls_str_printf(out, "%d%d%d%d%d%d%d%d%d", (int)u->state, (int)u->group, (int)u->sharding, u->ever_unsharded,
+                      u->gather_pending, u->post_reduce, u->all_reduce_kept, u->partial, u->small_event);
+        ls_str_add(out, " ");
+        add_id(out, u->context);
+        if (u->modules_left)
+            ls_str_printf(out, " left %llx", (unsigned long long)u->modules_left);
+        for (size_t k = 0; k < u->before.count; k++) {
+            ls_str_add(out, k ? "," : " before ");
+            add_id(out, u->before.at[k]);
+        }
+        bool any = false;
+        for (size_t p = 0; p < plan->unit[i].params; p++)
+            any |= s->grad[plan->unit[i].param[p]] || s->accumulated[plan->unit[i].param[p]];
+        if (any) {
+            ls_str_add(out, " grad ");
+            for (size_t p = 0; p < plan->unit[i].params; p++) {
+                uint32_t at = plan->unit[i].param[p];
+                ls_str_printf(out, "%d", s->grad[at] + 2 * s->accumulated[at]);
+            }
+        }
+        ls_str_add(out, ";");
+    }
+    for (size_t i = 0; i < s->contexts; i++) {
+        const struct context_state *k = &s->context[i];
+        ls_str_printf(out, "root %u %d ", k->root, k->callback_queued);
+        add_id(out, k->forward_root);
+        ls_str_add(out, " ");
+        add_id(out, k->kept_gather);
+        ls_str_add(out, " ");
+        add_id(out, k->last_forward);
+        for (size_t n = 0; n < k->reduces.count; n++)
+            ls_str_printf(out, " %u/%u", k->reduces.at[n].unit, k->reduces.at[n].slot);
+        ls_str_add(out, ";");
+    }
+}
+
+uint32_t carried_intern(struct compiler *c, const struct carried *s)
+{
+    struct ls_str text = { 0 };
+    carried_text(c, s, &text);
+    uint32_t id = ls_name_id(c->state_text, ls_str_text(&text)) - 1; /* 0 is the empty text */
+    ls_str_release(&text);
+    if (id == c->state.count)
+        ls_push(&c->state, carried_copy(c, s));
+    return id;
+}

@@ -1,0 +1,50 @@
+/* The collectives around forward and backward: the uniformity check before a microbatch; clipping, metrics and the optimizer at
+ * a step end. */
+#include "fsdp2/internal.h"
+
+static struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char *payload, enum ls_reduce reduce, uint64_t count)
+{
+    struct ls_op *op = emit(r, LS_OP_ALL_REDUCE, LS_STREAM_D, LS_NO_ID);
+    op->comm = (uint16_t)comm;
+    op->dtype = LS_DTYPE_F32;
+    op->reduce = (uint8_t)reduce;
+    op->count = count;
+    op->payload = ls_tables_payload(r->c->in.tables, payload, NULL, 0, count);
+    op->cause = r->c->step_cause;
+    return op;
+}
+
+void step_begin(struct run *r)
+{
+    /* At a boundary that every rank reaches, before any conditional module; inside a tower's hook it would hang itself. */
+    if (!r->now.checks_left || r->eval)
+        return;
+    if (r->now.checks_left != UINT64_MAX)
+        r->now.checks_left--;
+    scalar_all_reduce(r, r->c->comm_dp, "uniform execution", LS_REDUCE_MAX, r->c->in.plan->model->conditions)->blocking = true;
+}
+
+void step_end(struct run *r)
+{
+    const struct ls_plan *plan = r->c->in.plan;
+    const struct ls_step_policy *policy = &r->c->in.step;
+    r->pass = LS_PASS_OPT;
+    if (policy->clip_grad_norm && r->c->shard > 1)
+        scalar_all_reduce(r, r->c->comm_shard, "grad norm", LS_REDUCE_SUM, 1);
+    id_vec names = { 0 };
+    for (uint32_t i = 0; i < plan->model->params; i++)
+        if (plan->requires_grad[i] && plan->model->param[i].canonical == i)
+            ls_push(&names, plan->model->param[i].name);
+    struct ls_op *op = emit(r, LS_OP_COMPUTE, LS_STREAM_D, LS_NO_ID);
+    op->payload = ls_tables_payload(r->c->in.tables, "optimizer", names.at, names.count, 0);
+    op->module = ls_name_id(r->c->names, "optimizer");
+    ls_vec_release(&names);
+    for (size_t i = 0; i < policy->metrics; i++) {
+        /* Logged as a Python number: the host waits for the result. */
+        scalar_all_reduce(r, r->c->comm_dp, ls_name_text(r->c->names, policy->metric[i]), LS_REDUCE_SUM, 1)->blocking = true;
+    }
+    for (uint32_t i = 0; i < plan->model->params; i++) { /* zero_grad(set_to_none) acts on the sharded gradients */
+        if (plan->owner[i] == LS_NO_ID)
+            r->now.grad[i] = GRAD_NONE;
+    }
+}
