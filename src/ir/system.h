@@ -60,7 +60,10 @@ struct ls_contract {
 
 /* How a communicator lies over one replica's roles: two roles with equal `part` are in one group (of equal free coordinates
  * outside free_dims, see ls_comm_info); LS_NO_ID: that role is in no group. */
-struct ls_comm_roles { const uint32_t *part; }; /* [roles] */
+struct ls_comm_roles {
+    const uint32_t *part;  /* [roles] */
+    const uint32_t *order; /* [roles], or NULL: members of a group come by free coordinates, then by order, then by role */
+};
 
 struct ls_system {
     struct ls_transducer *replica;
