@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import fnmatch
 import gc
+import logging
 import os
 import re
 import sys
@@ -427,13 +428,14 @@ class Model:
             module.add_module(name, child)
         return module
 
-    # One leaf or op. Several small nodes that act as one: each saves a tensor, all are created and run together.
+    # One leaf or op. Several small nodes that act as one: they are created together, and run together in backward. They
+    # save tensors, so that recomputation starts, but no parameter, whose storage may be gone by then.
     def compute(self, inputs, params, out_count):
         total = torch.zeros(())
         for x in inputs:
             total = total + x.sin().mean()
         for p in params:
-            total = total + p.sin().sum()
+            total = total + p.sum()
         total = total.tanh()
         ones = torch.ones(WIDTH)
         return tuple(total * ones for _ in range(out_count))
@@ -696,6 +698,7 @@ ERRORS = [("uniform gradient dtype", "mixed_gradient_dtypes"), ("uniform reduce 
           ("has already been lazily initialized", "child_ran_before_root"),
           ("requires a single root module", "grouped_root"),
           ("shared with a parameter already managed", "shared_parameter_two_units"),
+          ("must match the size of tensor", "partial_reduce_shape"),
           ("A different number of tensors was saved", "recompute_differs")]
 
 
@@ -769,6 +772,7 @@ def record_rank(scenario, rank):
         REC.on = False
         gc.enable()
         dist.destroy_process_group()
+        sys.excepthook = sys.__excepthook__   # each process group adds a prefix to it
 
 
 def record(path, out_dir):
@@ -798,6 +802,7 @@ def main():
     parser.add_argument("scenarios", nargs="+")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
     patch()
     failed = 0
     for path in args.scenarios:
