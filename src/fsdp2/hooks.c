@@ -66,6 +66,12 @@ static void wait_gather_streams(struct run *r, uint32_t unit, const char *event,
     emit_wait(r, event, of, 0, context_stream(r, unit, LS_STREAM_G));
 }
 
+/* Up to 2.12 a local variable of the Python function held the buffer that was just given up until the function returned. */
+static bool keeps_locals(const struct run *r)
+{
+    return r->c->in.plan->runtime.version <= 212;
+}
+
 static void lazy_init(struct run *r, uint32_t unit)
 {
     if (r->now.unit[unit].context != LS_NO_ID)
@@ -197,10 +203,13 @@ static void wait_for_unshard(struct run *r, uint32_t unit, enum training trainin
     if (!s->gather_pending)
         return;
     struct context_state *k = context_of(r, unit);
+    uint32_t old = LS_NO_ID;
     if (training == FORWARD && k->kept_gather != LS_NO_ID) {
         wait_gather_streams(r, unit, "copied_out", k->kept_gather);
-        free_gathered(r, k->kept_gather);
+        old = k->kept_gather;
         k->kept_gather = LS_NO_ID;
+        if (!keeps_locals(r))
+            free_gathered(r, old);
     }
     bool alone = sharded_alone(r, unit);
     if (!alone)
@@ -224,6 +233,8 @@ static void wait_for_unshard(struct run *r, uint32_t unit, enum training trainin
             free_gathered(r, unit);
     }
     s->gather_pending = false;
+    if (old != LS_NO_ID && keeps_locals(r))
+        free_gathered(r, old);
 }
 
 static void reshard_full(struct run *r, uint32_t unit)
@@ -381,26 +392,73 @@ void unit_pre_backward(struct run *r, uint32_t unit)
             unshard(r, u->backward_prefetch[i], PRE_BACKWARD);
 }
 
+static void free_reduce_in(struct run *r, struct reduce_entry e)
+{
+    emit_memory(r, LS_OP_FREE, "rs_in", e.unit, LS_STREAM_D, r->c->buffer.reduce_in[e.unit], 0);
+}
+
+/* The oldest entries go, each waited for and freed, until `keep` are left. */
 static void drop_reduces(struct run *r, struct context_state *k, size_t keep)
 {
     while (k->reduces.count > keep) {
         struct reduce_entry e = k->reduces.at[0];
         emit_wait(r, "reduced", e.unit, e.slot, LS_STREAM_D);
-        emit_memory(r, LS_OP_FREE, "rs_in", e.unit, LS_STREAM_D, r->c->buffer.reduce_in[e.unit], 0);
+        free_reduce_in(r, e);
         for (size_t i = 1; i < k->reduces.count; i++)
             k->reduces.at[i - 1] = k->reduces.at[i];
         k->reduces.count--;
     }
 }
 
-/* Before 2.13 all waits come first and the list is cleared at once. */
-static void drop_all_reduces(struct run *r, struct context_state *k)
+/* All are waited for, then the list is cleared. *last is freed by the caller: a local variable still holds it. */
+static bool clear_reduces(struct run *r, struct context_state *k, struct reduce_entry *last)
 {
-    for (size_t i = 0; i < k->reduces.count; i++)
+    size_t n = k->reduces.count;
+    for (size_t i = 0; i < n; i++)
         emit_wait(r, "reduced", k->reduces.at[i].unit, k->reduces.at[i].slot, LS_STREAM_D);
-    for (size_t i = 0; i < k->reduces.count; i++)
-        emit_memory(r, LS_OP_FREE, "rs_in", k->reduces.at[i].unit, LS_STREAM_D, r->c->buffer.reduce_in[k->reduces.at[i].unit], 0);
+    for (size_t i = 0; i + 1 < n; i++)
+        free_reduce_in(r, k->reduces.at[i]);
+    if (n)
+        *last = k->reduces.at[n - 1];
     k->reduces.count = 0;
+    return n > 0;
+}
+
+/* The output of a reduction lives while something refers to it: sharded gradients that are views of it, the partial output of
+ * hybrid sharding, the kept all-reduce buffer. */
+static bool output_used(const struct run *r, uint32_t unit, uint32_t slot)
+{
+    const struct unit_state *s = &r->now.unit[unit];
+    if ((s->partial && s->partial_slot == slot) || (s->all_reduce_kept && s->all_reduce_slot == slot))
+        return true;
+    const struct ls_unit *u = unit_of(r, unit);
+    for (size_t i = 0; i < u->params; i++)
+        if (r->now.sharded[u->param[i]] == SHARDED_GRAD_VIEW + slot)
+            return true;
+    return false;
+}
+
+static void free_output(struct run *r, uint32_t unit)
+{
+    emit_memory(r, LS_OP_FREE, "rs_out", unit, context_stream(r, unit, LS_STREAM_S), r->c->buffer.reduce_out[unit], 0);
+}
+
+static uint32_t new_slot(const struct run *r, uint32_t unit)
+{
+    uint32_t slot = 0;
+    while (output_used(r, unit, slot))
+        slot++;
+    assert(SHARDED_GRAD_VIEW + slot < UINT8_MAX);
+    return slot;
+}
+
+void unit_drop_gradient(struct run *r, uint32_t param)
+{
+    uint32_t unit = r->c->in.plan->owner[param];
+    uint8_t had = r->now.sharded[param];
+    r->now.sharded[param] = SHARDED_GRAD_NONE;
+    if (had >= SHARDED_GRAD_VIEW && !output_used(r, unit, (uint32_t)(had - SHARDED_GRAD_VIEW)))
+        free_output(r, unit);
 }
 
 static void wait_for_post_backward(struct run *r, uint32_t unit)
@@ -409,9 +467,12 @@ static void wait_for_post_backward(struct run *r, uint32_t unit)
     if (s->post_reduce)
         emit_wait(r, "post_reduce", unit, 0, LS_STREAM_D);
     s->post_reduce = false;
-    if (s->all_reduce_kept)
+    if (s->all_reduce_kept) {
         emit_wait(r, "all_reduced", unit, 0, LS_STREAM_D);
-    s->all_reduce_kept = false;
+        s->all_reduce_kept = false;
+        if (!output_used(r, unit, s->all_reduce_slot))
+            free_output(r, unit);
+    }
 }
 
 /* The reduce dtype is kept apart only where it differs from the dtype of the gradients. */
@@ -461,7 +522,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     }
     uint32_t payload = ls_tables_payload(r->c->in.tables, ls_name_text(r->c->names, u->name), names.at, names.count, shard);
     ls_vec_release(&names);
-    uint32_t in = r->c->buffer.reduce_in[unit], out = r->c->buffer.reduce_out[unit];
+    uint32_t in = r->c->buffer.reduce_in[unit], out = r->c->buffer.reduce_out[unit], output = new_slot(r, unit);
     unsigned stream = context_stream(r, unit, LS_STREAM_S);
     emit_memory(r, LS_OP_ALLOC, "rs_in", unit, LS_STREAM_D, in, shard * r->c->shard * ls_dtype_bytes(dtype));
     struct ls_op *op = emit(r, LS_OP_COPY_IN, LS_STREAM_D, unit);
@@ -494,13 +555,17 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     if (hsdp) {
         bool all = r->round->all_reduce;
         if (!all) {
-            s->partial = true;
             emit_record(r, "post_reduce", unit, 0, stream);
             s->post_reduce = true;
             ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
+            if (s->partial) { /* added to what is there */
+                free_output(r, unit);
+            } else {
+                s->partial = true;
+                s->partial_slot = output;
+            }
             return;
         }
-        s->partial = false;
         post = context_stream(r, unit, LS_STREAM_A);
         emit_wait_stream(r, post, stream);
         op = emit(r, LS_OP_ALL_REDUCE, post, unit);
@@ -514,10 +579,24 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         emit_range(r, out, true);
         emit_record(r, "all_reduced", unit, 0, post);
         s->all_reduce_kept = true;
+        s->all_reduce_slot = output;
     }
     emit_record(r, "post_reduce", unit, 0, post);
     s->post_reduce = true;
     ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
+    /* Sharded gradients are views of the output, unless it is cast to the parameters' dtype or added to what is there. */
+    bool cast = dtype != r->c->in.plan->model->param[params->at[0]].dtype;
+    for (size_t i = 0; i < params->count; i++)
+        if (r->now.sharded[params->at[i]] == SHARDED_GRAD_NONE)
+            r->now.sharded[params->at[i]] = (uint8_t)(cast ? SHARDED_GRAD_OWN : SHARDED_GRAD_VIEW + output);
+    bool partial = hsdp && s->partial;
+    if (!output_used(r, unit, output))
+        free_output(r, unit);
+    if (partial) {
+        s->partial = false;
+        if (!output_used(r, unit, s->partial_slot))
+            free_output(r, unit);
+    }
 }
 
 /* Gradients kept for later are raised to the reduce dtype; reading a parameter that was never gathered raises. */
@@ -589,10 +668,12 @@ void unit_post_backward(struct run *r, uint32_t unit)
         }
     if (r->round->reshard_after_backward)
         reshard_full(r, unit);
+    struct reduce_entry last = { 0 };
+    bool holds = false;
     if (runtime->version >= 213)
         drop_reduces(r, k, runtime->reduce_scatter_max_input_buffers ? runtime->reduce_scatter_max_input_buffers - 1 : 0);
     else if (runtime->version == 212 || params.count)
-        drop_all_reduces(r, k);
+        holds = clear_reduces(r, k, &last);
     if (params.count) {
         wait_for_post_backward(r, unit);
         if (mixed && !runtime->uniform_reduce_dtype)
@@ -601,6 +682,8 @@ void unit_post_backward(struct run *r, uint32_t unit)
         else
             reduce(r, unit, &params, dtype);
     }
+    if (holds && !r->now.stopped)
+        free_reduce_in(r, last);
     ls_vec_release(&params);
 }
 
@@ -622,6 +705,7 @@ void unit_final_callback(struct run *r, uint32_t context)
 {
     struct context_state *k = &r->now.context[context];
     const struct ls_plan *plan = r->c->in.plan;
+    emit_mark(r, "final_backward", k->root);
     for (size_t i = 0; i < plan->units && !r->now.stopped; i++) {
         uint32_t unit = r->c->preorder[i];
         struct unit_state *s = &r->now.unit[unit];
@@ -639,8 +723,10 @@ void unit_final_callback(struct run *r, uint32_t context)
     if (r->now.stopped)
         return;
     if (r->round->is_last_backward) {
+        struct reduce_entry last;
         k->last_forward = LS_NO_ID;
-        drop_all_reduces(r, k);
+        if (clear_reduces(r, k, &last))
+            free_reduce_in(r, last);
     }
     k->callback_queued = false;
 }

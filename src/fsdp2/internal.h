@@ -14,6 +14,7 @@
 enum training { IDLE, FORWARD, PRE_BACKWARD, POST_BACKWARD };
 enum sharding { SHARDED, UNSHARDED, SHARDED_SMALL };
 enum { GRAD_NONE, GRAD_FRESH };  /* of an unsharded parameter's .grad */
+enum { SHARDED_GRAD_NONE, SHARDED_GRAD_OWN, SHARDED_GRAD_VIEW }; /* of a sharded parameter; VIEW + slot of a reduction output */
 enum { NOT_COVERED, COVERED, AROUND_COVERED }; /* a module with respect to what a dummy forward covers */
 
 typedef LS_VEC(uint32_t) id_vec;
@@ -27,6 +28,7 @@ struct unit_state {
     bool post_reduce;          /* an event of this unit's last reduction is to be waited for */
     bool all_reduce_kept;      /* the all-reduce buffer and its event are kept */
     bool partial;              /* HSDP: reduce-scattered, not yet all-reduced */
+    uint32_t partial_slot, all_reduce_slot; /* which of the unit's live reduction outputs these refer to */
     bool small_event;          /* resharded to the small mesh: the next unshard waits */
     uint32_t context;          /* root context, LS_NO_ID before lazy init */
     uint64_t modules_left;     /* grouped units: modules that have not run yet in this pass */
@@ -48,6 +50,7 @@ struct carried {               /* the state of the transducer */
     struct unit_state *unit;   /* [units] */
     uint8_t *grad;             /* [params of the model] .grad of the unsharded parameter */
     uint8_t *accumulated;      /* [params] unsharded_accumulated_grad exists */
+    uint8_t *sharded;          /* [params] the reduced gradient */
     struct context_state *context; size_t contexts;
     uint64_t checks_left;      /* uniformity checks still to be made */
 };
@@ -141,7 +144,7 @@ void unit_post_forward(struct run *r, uint32_t unit, const value_vec *out);
 void unit_pre_backward(struct run *r, uint32_t unit);
 void unit_post_backward(struct run *r, uint32_t unit);
 void unit_final_callback(struct run *r, uint32_t context);
-void unit_set_switches(struct run *r);
+void unit_drop_gradient(struct run *r, uint32_t param); /* zero_grad */
 unsigned context_stream(const struct run *r, uint32_t unit, unsigned stream);
 
 /* autograd.c */

@@ -19,7 +19,8 @@ struct carried carried_first(struct compiler *c)
 {
     const struct ls_plan *plan = c->in.plan;
     struct carried s = { .unit = array(plan->units, sizeof *s.unit), .grad = array(plan->model->params, 1),
-                         .accumulated = array(plan->model->params, 1), .context = array(plan->units, sizeof *s.context),
+                         .accumulated = array(plan->model->params, 1),
+                         .sharded = array(plan->model->params, 1), .context = array(plan->units, sizeof *s.context),
                          .checks_left = c->in.step.validate_rank_uniform };
     for (size_t i = 0; i < plan->units; i++)
         s.unit[i].context = LS_NO_ID;
@@ -42,6 +43,7 @@ struct carried carried_copy(struct compiler *c, const struct carried *from)
     s.checks_left = from->checks_left;
     memcpy(s.grad, from->grad, plan->model->params);
     memcpy(s.accumulated, from->accumulated, plan->model->params);
+    memcpy(s.sharded, from->sharded, plan->model->params);
     for (size_t i = 0; i < plan->units; i++) {
         s.unit[i] = from->unit[i];
         COPY_VEC(s.unit[i].before, from->unit[i].before);
@@ -62,6 +64,7 @@ void carried_release(const struct compiler *c, struct carried *s)
     free(s->unit);
     free(s->grad);
     free(s->accumulated);
+    free(s->sharded);
     free(s->context);
     *s = (struct carried){ 0 };
 }
@@ -89,6 +92,8 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
                       u->gather_pending, u->post_reduce, u->all_reduce_kept, u->partial, u->small_event);
         ls_str_add(out, " ");
         add_id(out, u->context);
+        if (u->partial || u->all_reduce_kept)
+            ls_str_printf(out, " slots %u %u", u->partial ? u->partial_slot : 0, u->all_reduce_kept ? u->all_reduce_slot : 0);
         if (u->modules_left)
             ls_str_printf(out, " left %llx", (unsigned long long)u->modules_left);
         for (size_t k = 0; k < u->before.count; k++) {
@@ -97,12 +102,14 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         }
         bool any = false;
         for (size_t p = 0; p < plan->unit[i].params; p++)
-            any |= s->grad[plan->unit[i].param[p]] || s->accumulated[plan->unit[i].param[p]];
+            any |= s->grad[plan->unit[i].param[p]] || s->accumulated[plan->unit[i].param[p]] || s->sharded[plan->unit[i].param[p]];
         if (any) {
             ls_str_add(out, " grad ");
             for (size_t p = 0; p < plan->unit[i].params; p++) {
                 uint32_t at = plan->unit[i].param[p];
                 ls_str_printf(out, "%d", s->grad[at] + 2 * s->accumulated[at]);
+                if (s->sharded[at])
+                    ls_str_printf(out, "s%d ", s->sharded[at]);
             }
         }
         ls_str_add(out, ";");

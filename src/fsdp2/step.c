@@ -43,8 +43,7 @@ void step_end(struct run *r)
         /* Logged as a Python number: the host waits for the result. */
         scalar_all_reduce(r, r->c->comm_dp, ls_name_text(r->c->names, policy->metric[i]), LS_REDUCE_SUM, 1)->blocking = true;
     }
-    for (uint32_t i = 0; i < plan->model->params; i++) { /* zero_grad(set_to_none) acts on the sharded gradients */
-        if (plan->owner[i] == LS_NO_ID)
-            r->now.grad[i] = GRAD_NONE;
-    }
+    for (uint32_t i = 0; i < plan->model->params; i++) /* zero_grad(set_to_none) */
+        if (r->now.sharded[i])
+            unit_drop_gradient(r, i);
 }
