@@ -38,6 +38,8 @@ static void microbatch(struct run *r)
     uint32_t loss = forward_run(r);
     if (!r->now.stopped && loss != LS_NO_ID)
         backward_run(r, loss);
+    else if (!r->now.stopped && !r->eval)
+        emit_stop(r, LS_NO_ID, "loss_without_gradient: nothing that the loss depends on requires gradient");
     /* Gradients of parameters in no unit stay where they are and decide nothing. */
     for (size_t i = 0; i < m->params; i++)
         if (r->c->in.plan->owner[i] == LS_NO_ID)
@@ -145,7 +147,7 @@ static void open_comms(struct compiler *c)
     if (shard)
         c->comm_shard = c->comm_reduce = add_comm(c, "dp_shard", shard, 0);
     if (shard && plan->runtime.separate_reduce_scatter_group)
-        c->comm_reduce = add_comm(c, "dp_shard_reduce", shard, 0);
+        c->comm_reduce = add_comm(c, "dp_shard_rs", shard, 0);
     if (replicate)
         c->comm_replicate = add_comm(c, "dp_replicate", replicate, 0);
     if (c->in.step.metrics || c->in.step.validate_rank_uniform)

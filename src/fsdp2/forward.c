@@ -50,7 +50,7 @@ static bool usable(struct run *r, uint32_t param)
     uint32_t unit = r->c->in.plan->owner[param];
     if (unit == LS_NO_ID || r->now.unit[unit].sharding == UNSHARDED)
         return true;
-    emit_stop(r, unit, "RuntimeError: '%s' is used while sharded: the forward of unit '%s' does not run around it",
+    emit_stop(r, unit, "sharded_parameter_used: '%s' is used while sharded: the forward of unit '%s' does not run around it",
               ls_name_text(r->c->names, r->c->in.plan->model->param[param].name), ls_name_text(r->c->names, unit_of(r, unit)->name));
     return false;
 }

@@ -72,6 +72,24 @@ static bool keeps_locals(const struct run *r)
     return r->c->in.plan->runtime.version <= 212;
 }
 
+/* One original and one reduce dtype among the trainable parameters of a group, judged at lazy init. */
+static void check_dtypes(struct run *r, uint32_t unit)
+{
+    const struct ls_unit *u = unit_of(r, unit);
+    const struct ls_model *m = r->c->in.plan->model;
+    uint32_t first = LS_NO_ID;
+    for (size_t i = 0; i < u->params && !r->now.stopped; i++) {
+        if (!r->c->in.plan->requires_grad[u->param[i]])
+            continue;
+        if (first == LS_NO_ID)
+            first = u->param[i];
+        else if (m->param[first].dtype != m->param[u->param[i]].dtype)
+            emit_stop(r, unit, "mixed_original_dtypes: trainable parameters '%s' (%s) and '%s' (%s) are in one unit",
+                      ls_name_text(r->c->names, m->param[first].name), ls_dtype_name(m->param[first].dtype),
+                      ls_name_text(r->c->names, m->param[u->param[i]].name), ls_dtype_name(m->param[u->param[i]].dtype));
+    }
+}
+
 static void lazy_init(struct run *r, uint32_t unit)
 {
     if (r->now.unit[unit].context != LS_NO_ID)
@@ -79,7 +97,7 @@ static void lazy_init(struct run *r, uint32_t unit)
     const struct ls_plan *plan = r->c->in.plan;
     const struct ls_unit *u = &plan->unit[unit];
     if (u->modules > 1) {
-        emit_stop(r, unit, "'%s' runs first but is one unit of several modules: the root must be a single module",
+        emit_stop(r, unit, "grouped_root: '%s' runs first but is one unit of several modules: the root must be a single module",
                   ls_name_text(r->c->names, u->name));
         return;
     }
@@ -97,13 +115,16 @@ static void lazy_init(struct run *r, uint32_t unit)
         if (!inside)
             continue;
         if (below != unit && r->now.unit[below].context != LS_NO_ID) {
-            emit_stop(r, unit, "'%s' ran forward before its root '%s': requires running forward through the root module first",
+            emit_stop(r, unit, "child_ran_before_root: '%s' ran forward before its root '%s': requires running forward through the root module first",
                       ls_name_text(r->c->names, plan->unit[below].name), ls_name_text(r->c->names, u->name));
             return;
         }
         r->now.unit[below].context = k;
     }
     r->now.contexts++;
+    for (uint32_t i = 0; i < plan->units && !r->now.stopped; i++)
+        if (r->now.unit[i].context == k)
+            check_dtypes(r, i);
     for (unsigned s = LS_STREAM_CI; k && s <= LS_STREAM_A; s++) {
         static const char *const name[] = { "D", "CI", "G", "S", "A" };
         char text[24];
@@ -609,7 +630,7 @@ static void keep_gradients(struct run *r, uint32_t unit)
         if (!r->now.unit[unit].ever_unsharded) {
             if (r->c->in.plan->runtime.lazy_state_guard)
                 return;
-            emit_stop(r, unit, "AttributeError: '_unsharded_param' of '%s', which never ran on this rank",
+            emit_stop(r, unit, "never_unsharded: no '_unsharded_param' in '%s', which never ran on this rank",
                       ls_name_text(r->c->names, u->name));
             return;
         }
@@ -677,7 +698,7 @@ void unit_post_backward(struct run *r, uint32_t unit)
     if (params.count) {
         wait_for_post_backward(r, unit);
         if (mixed && !runtime->uniform_reduce_dtype)
-            emit_stop(r, unit, "AssertionError: reduce-scatter of '%s' expects uniform gradient dtype",
+            emit_stop(r, unit, "mixed_gradient_dtypes: the reduce-scatter of '%s' needs gradients of one dtype",
                       ls_name_text(r->c->names, u->name));
         else
             reduce(r, unit, &params, dtype);
