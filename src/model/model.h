@@ -31,7 +31,7 @@ struct ls_module {
     uint32_t parent;                        /* LS_NO_ID for the root */
     uint32_t *child; size_t children;       /* registration order */
     uint32_t subtree;                       /* modules [own index, own index + subtree) are this subtree */
-    uint32_t first_param, params;           /* own (non-recursive) parameters */
+    uint32_t first_param, params;           /* own (non-recursive) parameters: param[first_param .. first_param + params) */
     struct ls_buffer_info *buffer; size_t buffers;
     struct ls_loc at;
 };
@@ -47,6 +47,7 @@ struct ls_flow {             /* `each` is expanded when the inventory is read */
     bool leaf;               /* CALL without body */
     bool no_grad, detach, checkpoint;
     uint32_t when, unless;   /* WHEN: bit sets of conditions; exactly one is non-zero */
+    bool once;               /* WHEN: a list: runs once if any is held (`unless`: if none is); else as often as the one is held */
     uint32_t *in; size_t ins;      /* value names */
     uint32_t *out; size_t outs;
     uint32_t *param; size_t params; /* leaf CALL, OP: parameters used (indices; tied ones as canonical) */
@@ -66,6 +67,7 @@ struct ls_model {
     struct ls_declared *declared; size_t declared_count;
     uint32_t *alias, *alias_of; size_t aliases;  /* name ids: alias FQN, canonical FQN */
     const struct ls_yaml_node *config;           /* free-form scalars, or NULL */
+    uint32_t *module_of_name, *param_of_name; size_t known_names; /* [name id]: index or LS_NO_ID, for the lookups below */
     struct ls_flow flow;      /* a CALL of the root with body; outs = its outputs */
     bool has_flow;
     uint32_t *grad_input; size_t grad_inputs;    /* value names */
@@ -78,8 +80,11 @@ LS_MUST_USE enum ls_code ls_model_load(const char *path, struct ls_arena *arena,
                                        struct ls_model *out, struct ls_error *err);
 LS_MUST_USE enum ls_code ls_model_read(const struct ls_yaml_node *node, struct ls_arena *arena, struct ls_names *names,
                                        struct ls_model *out, struct ls_error *err);
-/* A checkpoint folder: model.safetensors.index.json and the headers of its *.safetensors files, or a single file. Weights are
- * never read. Classes are unknown; a child whose name is a number makes its parent a ModuleList. `flow` may be NULL. */
+/* A checkpoint folder: model.safetensors.index.json and the headers of its *.safetensors files, or model.safetensors alone.
+ * Weights are never read. Classes are unknown but for the root's, taken from config.json if that is there; children that are
+ * all numbers make their parent a ModuleList. Registration order is unknown too: names are sorted, numbers by value. Integer
+ * and boolean tensors are buffers. `flow_path` is an inventory without `modules`, or NULL.
+ *   errors  LS_EINPUT: no such files, headers that are truncated, too large, overlapping, with holes or duplicate names */
 LS_MUST_USE enum ls_code ls_model_load_checkpoint(const char *folder, const char *flow_path, struct ls_arena *arena,
                                                   struct ls_names *names, struct ls_model *out, struct ls_error *err);
 
@@ -89,9 +94,11 @@ uint32_t ls_model_param(const struct ls_model *m, const char *fqn);
 bool ls_module_contains(const struct ls_model *m, uint32_t outer, uint32_t inner); /* a module contains itself */
 uint64_t ls_model_elements(const struct ls_model *m); /* tied parameters once */
 
-/* Low-rank adapters: each leaf Linear whose name matches a target gets children lora_A [rank, in] and lora_B [out, rank]
- * (registered after its own parameters). Leaf calls of the flow then use them too. Rebuilds *m in place.
- *   errors  LS_EINPUT when no module matches */
+/* Low-rank adapters: each Linear without children whose name matches a target (its last component, a suffix at a dot, or a
+ * glob over the FQN) gets children lora_A [rank, in] and lora_B [out, rank]
+ * (registered after its own parameters). Leaf calls of the flow that use its weight then use them too. Rebuilds *m in place:
+ * every module and parameter index changes.
+ *   errors  LS_EINPUT when a target matches no module */
 struct ls_peft { const char *const *target; size_t targets; uint64_t rank; enum ls_dtype dtype; struct ls_loc at; };
 LS_MUST_USE enum ls_code ls_model_add_lora(struct ls_model *m, const struct ls_peft *peft, struct ls_error *err);
 
