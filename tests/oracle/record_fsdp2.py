@@ -599,9 +599,13 @@ class Scenario:
         self.accumulation = batch.get("accumulation") or {}
         check_keys("accumulation", self.accumulation, {"gradient_sync", "all_reduce", "reshard_after_backward",
                                                        "is_last_backward"})
-        if self.schedule.count("micro") != self.microbatches or len(self.table) != self.microbatches or any(
-                len(row) != self.world for row in self.table):
+        rounds = self.schedule.count("micro") + self.schedule.count("eval")
+        self.eval_rows = rounds > self.microbatches and len(self.table) == rounds * self.steps
+        if self.schedule.count("micro") != self.microbatches or (not self.eval_rows and len(self.table) not in (
+                self.microbatches, self.microbatches * self.steps)) or any(len(row) != self.world for row in self.table):
             raise BadScenario(f"{path}: table, schedule and microbatches disagree")
+        if fsdp2.get("lazy_state_guard", True) or fsdp2.get("uniform_reduce_dtype", True):
+            raise BadScenario(f"{path}: PyTorch has neither lazy_state_guard nor uniform_reduce_dtype")
 
     def switch(self, key, micro):
         value = self.accumulation[key]
@@ -609,8 +613,16 @@ class Scenario:
             return micro == self.microbatches - 1
         return value[micro] if isinstance(value, list) else value
 
-    def counts(self, micro, rank):
-        sample = self.samples[self.table[micro][rank]]
+    # The batch of a round: the table has a row per microbatch, per microbatch of all steps, or per microbatch and
+    # evaluation of all steps. Without a row of its own an evaluation has the batch of the microbatch that it precedes.
+    def counts(self, step, micro, seen, rank):
+        if self.eval_rows:
+            row = step * (len(self.table) // self.steps) + seen
+        else:
+            row = min(micro, self.microbatches - 1)
+            if len(self.table) > self.microbatches:
+                row += step * self.microbatches
+        sample = self.samples[self.table[row][rank]]
         check_keys("sample", sample, {"text", *COUNT_KEYS})
         return {COUNT_KEYS[k]: v for k, v in sample.items() if k in COUNT_KEYS}
 
@@ -716,8 +728,8 @@ def run_rounds(scenario, model, rank, optimized, top):
     setters = [("gradient_sync", "set_requires_gradient_sync"), ("all_reduce", "set_requires_all_reduce"),
                ("reshard_after_backward", "set_reshard_after_backward"), ("is_last_backward", "set_is_last_backward")]
     loss_names = model.flow.get("loss") or []
-    for _ in range(scenario.steps):
-        micro = 0
+    for step in range(scenario.steps):
+        micro = seen = 0
         for kind in scenario.schedule:
             REC.emit(f"round {kind} {counters[kind]}")
             counters[kind] += 1
@@ -727,7 +739,7 @@ def run_rounds(scenario, model, rank, optimized, top):
                         for module in ([root] if isinstance(root, FSDPModule) else [
                                 m for m in root.modules() if isinstance(m, FSDPModule)]):
                             getattr(module, setter)(scenario.switch(key, micro))
-                outputs = model.forward(scenario.counts(micro, rank))
+                outputs = model.forward(scenario.counts(step, micro, seen, rank))
                 loss = sum((outputs[n].float().sum() for n in loss_names if n in outputs), torch.zeros(()))
                 del outputs
                 if not loss.requires_grad:
@@ -736,9 +748,11 @@ def run_rounds(scenario, model, rank, optimized, top):
                 loss.backward()
                 del loss
                 micro += 1
+                seen += 1
             elif kind == "eval":
                 with torch.no_grad():
-                    model.forward(scenario.counts(min(micro, scenario.microbatches - 1), rank))
+                    model.forward(scenario.counts(step, micro, seen, rank))
+                seen += 1
             else:
                 for param in optimized:
                     param.grad = None
@@ -799,6 +813,7 @@ def record(path, out_dir):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="folder of the recordings; default: next to the scenario")
+    parser.add_argument("--existing", action="store_true", help="only scenarios that have a recording of this version")
     parser.add_argument("scenarios", nargs="+")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -806,6 +821,8 @@ def main():
     patch()
     failed = 0
     for path in args.scenarios:
+        if args.existing and not os.path.exists(f"{os.path.splitext(path)[0]}.torch-{VERSION}.rec"):
+            continue
         try:
             record(path, args.out)
         except BadScenario as error:
