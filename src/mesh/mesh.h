@@ -18,7 +18,10 @@ struct ls_mesh {
     size_t cp, tp, pp, ep, ep_shard;
 };
 /* dp_size is replicate x shard; absent, it is world / (cp tp pp).
- *   errors  LS_EINPUT: sizes that do not divide (dp by dp_replicate, world by cp tp pp, non-pp ranks by ep) */
+ * Absent sizes (0) are 1. `dp_replicate_size` may equal `dp_size` (every shard group has one rank): FSDP2 allows it; AutoModel
+ * does not, which its rule set checks.
+ *   errors  LS_EINPUT: sizes that do not divide (dp by dp_replicate, world by cp tp pp, non-pp ranks by ep), contradict the
+ *           world size or `any`, or exceed 2^20 */
 LS_MUST_USE enum ls_code ls_mesh_make(const struct ls_mesh_input *in, struct ls_mesh *out, struct ls_error *err);
 size_t ls_mesh_ranks(const struct ls_mesh *m); /* 0 if a size is any */
 

@@ -138,6 +138,14 @@ static enum ls_code read_flag(struct reader *r, const struct ls_yaml_node *n, co
     return key ? ls_yaml_bool(key, name, out, r->err) : LS_OK;
 }
 
+static bool among(uint32_t name, const uint32_t *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == name)
+            return true;
+    return false;
+}
+
 /* What `pass` names goes in and comes out unchanged. */
 static enum ls_code read_pass(struct reader *r, const struct ls_yaml_node *n, struct ls_flow *f)
 {
@@ -153,13 +161,9 @@ static enum ls_code read_pass(struct reader *r, const struct ls_yaml_node *n, st
         size_t count = 0;
         for (size_t i = 0; i < *counts[k]; i++)
             joined[count++] = (*lists[k])[i];
-        for (size_t i = 0; i < passes; i++) {
-            bool there = false;
-            for (size_t j = 0; j < *counts[k]; j++)
-                there |= joined[j] == pass[i];
-            if (!there)
+        for (size_t i = 0; i < passes; i++)
+            if (!among(pass[i], *lists[k], *counts[k]))
                 joined[count++] = pass[i];
-        }
         *lists[k] = joined, *counts[k] = count;
     }
     return LS_OK;
@@ -167,7 +171,8 @@ static enum ls_code read_pass(struct reader *r, const struct ls_yaml_node *n, st
 
 static enum ls_code read_call(struct reader *r, const struct ls_yaml_node *n, struct place where, flow_vec *out)
 {
-    static const char *const known[] = { "call", "in", "out", "entry", "no_grad", "detach", "checkpoint", "pass", "params", "body", NULL };
+    static const char *const known[] = { "call", "in", "out", "entry", "no_grad", "detach", "checkpoint", "pass", "side", "params", "body",
+                                         NULL };
     struct ls_flow f = { .kind = LS_FLOW_CALL, .at = n->at };
     const char *entry = "forward";
     const struct ls_yaml_node *body = ls_yaml_get(n, "body"), *key = NULL;
@@ -192,12 +197,18 @@ static enum ls_code read_call(struct reader *r, const struct ls_yaml_node *n, st
         return rc;
     f.entry = ls_name_id(r->m->names, entry);
     f.leaf = !body;
-    if ((key = ls_yaml_get(n, body ? "params" : "pass")))
-        return ls_fail(r->err, LS_EINPUT, key->at, body ? "'params' is for calls without 'body'" : "'pass' is for calls with 'body'");
-    if (f.leaf && f.checkpoint)
-        return ls_fail(r->err, LS_EINPUT, ls_yaml_get(n, "checkpoint")->at, "'checkpoint' is for calls with 'body'");
+    static const char *const leaf_only[] = { "params", NULL }, *const body_only[] = { "pass", "side", "checkpoint", NULL };
+    for (const char *const *name = body ? leaf_only : body_only; *name; name++)
+        if ((key = ls_yaml_get(n, *name)))
+            return ls_fail(r->err, LS_EINPUT, key->at, "'%s' is for calls %s 'body'", *name, body ? "without" : "with");
     if (body && (key = ls_yaml_get(n, "pass")))
         rc = read_pass(r, key, &f);
+    if (rc == LS_OK && body && (key = ls_yaml_get(n, "side")))
+        rc = read_names(r, key, "side", &f.side, &f.sides);
+    for (size_t i = 0; rc == LS_OK && i < f.sides; i++)
+        if (!among(f.side[i], f.in, f.ins) && !among(f.side[i], f.out, f.outs))
+            rc = ls_fail(r->err, LS_EINPUT, key->at, "'side' names '%.100s', which is neither under 'in' nor under 'out'",
+                         ls_name_text(r->m->names, f.side[i]));
     if (rc == LS_OK)
         rc = body ? read_nested(r, body, (struct place){ f.module, where.dollar }, &f) : read_uses(r, ls_yaml_get(n, "params"), f.module, &f);
     return rc == LS_OK ? add(r, out, &f) : rc;
@@ -429,14 +440,10 @@ static enum ls_code check_scope(struct scopes *s, const struct ls_flow *call)
 static enum ls_code check_subset(struct reader *r, const uint32_t *some, size_t count, const char *what, const uint32_t *all,
                                  size_t all_count, const char *of, struct ls_loc at)
 {
-    for (size_t i = 0; i < count; i++) {
-        bool found = false;
-        for (size_t j = 0; j < all_count; j++)
-            found |= some[i] == all[j];
-        if (!found)
+    for (size_t i = 0; i < count; i++)
+        if (!among(some[i], all, all_count))
             return ls_fail(r->err, LS_EINPUT, at, "'%s' names '%.100s', which is not under '%s'", what,
                            ls_name_text(r->m->names, some[i]), of);
-    }
     return LS_OK;
 }
 

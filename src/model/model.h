@@ -50,6 +50,8 @@ struct ls_flow {             /* `each` is expanded when the inventory is read */
     bool once;               /* WHEN: a list: runs once if any is held (`unless`: if none is); else as often as the one is held */
     uint32_t *in; size_t ins;      /* value names */
     uint32_t *out; size_t outs;
+    uint32_t *side; size_t sides;  /* CALL with body: names under `in` that are no arguments and under `out` that are no results;
+                                      hooks of the module do not see them */
     uint32_t *param; size_t params; /* leaf CALL, OP: parameters used (indices; tied ones as canonical) */
     struct ls_flow *body; size_t count;
     struct ls_loc at;
