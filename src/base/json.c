@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void ls_json_init(struct ls_json *j, struct ls_str *out, bool pretty)
 {
@@ -55,26 +56,12 @@ void ls_json_array(struct ls_json *j) { open(j, "["); }
 void ls_json_end_object(struct ls_json *j) { close(j, "}"); }
 void ls_json_end_array(struct ls_json *j) { close(j, "]"); }
 
-/* Length of the valid UTF-8 sequence at `s`, or 0. */
-static size_t utf8_length(const unsigned char *s)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 static void quoted(struct ls_str *out, const char *text)
 {
     ls_str_add(out, "\"");
+    const unsigned char *end = (const unsigned char *)text + strlen(text);
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t n = utf8_length(s);
+        size_t n = ls_utf8_length((const char *)s, (size_t)(end - s));
         if (n == 0) {
             ls_str_add(out, "\\ufffd");
             s++;

@@ -62,6 +62,32 @@ const char *ls_str_text(const struct ls_str *s)
     return s->text ? s->text : "";
 }
 
+size_t ls_utf8_length(const char *text, size_t room)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = 0;
+    if (room == 0)
+        return 0;
+    if (s[0] < 0x80)
+        return 1;
+    if (s[0] >= 0xc2 && s[0] < 0xe0)
+        n = 2;
+    else if (s[0] >= 0xe0 && s[0] < 0xf0)
+        n = 3;
+    else if (s[0] >= 0xf0 && s[0] < 0xf5)
+        n = 4;
+    if (n > room)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    /* Overlong forms, surrogates, beyond U+10FFFF. */
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
 /* Open addressing over ids + 1; the strings live in an arena, so their addresses are stable. */
 struct ls_names {
     struct ls_arena arena;

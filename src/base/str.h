@@ -19,6 +19,9 @@ void ls_str_addn(struct ls_str *s, const char *text, size_t length);
 void ls_str_printf(struct ls_str *s, const char *format, ...) LS_PRINTF(2, 3);
 const char *ls_str_text(const struct ls_str *s); /* never NULL */
 
+/* Bytes of the valid UTF-8 character at `text` (1 to 4), or 0 if there is none within `room` bytes. */
+size_t ls_utf8_length(const char *text, size_t room);
+
 struct ls_arena;
 struct ls_names; /* the interner */
 struct ls_names *ls_names_open(void);

@@ -15,7 +15,8 @@
  *     }
  *     static const struct ls_option options[] = { { "seed", "N", "first seed (default 1)" }, { 0 } };
  *     static const struct ls_example examples[] = { { "check scenarios/ring.yaml", "one scenario" }, { 0 } };
- *     const struct ls_command ls_command_check = { "check", run, "FILE", "check a scenario", NULL, options, examples };
+ *     const struct ls_command ls_command_check = { .name = "check", .run = run, .operands = "FILE",
+ *         .summary = "check a scenario", .options = options, .examples = examples };
  *
  * Results go to stdout, everything else to stderr. With --json stdout holds exactly one object, which starts with "version"
  * and "command" (ls_cli_json_open writes them); an error is such an object too. */

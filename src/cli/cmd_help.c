@@ -27,5 +27,11 @@ static const struct ls_example examples[] = {
     { "help --man > lockstep.1", "the man page" },
     { 0 },
 };
-const struct ls_command ls_command_help = { "help", run, "[COMMAND]", "show the help of lockstep or of a command", NULL, options,
-                                            examples };
+const struct ls_command ls_command_help = {
+    .name = "help",
+    .run = run,
+    .operands = "[COMMAND]",
+    .summary = "show the help of lockstep or of a command",
+    .options = options,
+    .examples = examples,
+};

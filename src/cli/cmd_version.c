@@ -23,9 +23,13 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     char xxhash[32];
     unsigned x = XXH_versionNumber();
     snprintf(xxhash, sizeof xxhash, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
-    const char *const row[][2] = { { "lockstep", LS_VERSION }, { "compiler", COMPILER }, { "build", LS_BUILD },
-        { "sanitizers", LS_SANITIZERS },
-        { "libyaml", yaml_get_version_string() }, { "jansson", jansson_version_str() }, { "xxhash", xxhash } };
+    const char *const row[][2] = { { "lockstep", LS_VERSION },
+                                   { "compiler", COMPILER },
+                                   { "build", LS_BUILD },
+                                   { "sanitizers", LS_SANITIZERS },
+                                   { "libyaml", yaml_get_version_string() },
+                                   { "jansson", jansson_version_str() },
+                                   { "xxhash", xxhash } };
     struct ls_str text = { 0 };
     struct ls_json j;
     if (cli->json)
@@ -44,5 +48,11 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
 }
 
 static const struct ls_example examples[] = { { "version --json", "the same as JSON" }, { 0 } };
-const struct ls_command ls_command_version = { "version", run, "", "print the versions of lockstep and of its libraries",
-    "`lockstep --version` prints the first line only.", NULL, examples };
+const struct ls_command ls_command_version = {
+    .name = "version",
+    .run = run,
+    .operands = "",
+    .summary = "print the versions of lockstep and of its libraries",
+    .text = "`lockstep --version` prints the first line only.",
+    .examples = examples,
+};

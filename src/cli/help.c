@@ -4,8 +4,8 @@
 #include <string.h>
 
 static const char about[] =
-    "Lockstep checks, before launch, whether every rank of a sharded training run issues the same collectives in the same "
-    "order, whatever each rank's batch holds.";
+    "Lockstep checks, before launch, whether every rank of a sharded training run issues the same collectives in the "
+    "same order, whatever each rank's batch holds.";
 
 static const struct ls_example first_steps[] = {
     { "help COMMAND", "what a command does, with examples" },
@@ -68,7 +68,10 @@ static void print_examples(FILE *out, const struct ls_example *e)
         fprintf(out, "  lockstep %s\n      %s\n", e->args, e->what);
 }
 
-static const struct { enum ls_code code; const char *text; } exit_codes[] = {
+static const struct {
+    enum ls_code code;
+    const char *text;
+} exit_codes[] = {
 #define EXIT_ROW(id, value, text) { id, text },
     LS_CODES(EXIT_ROW)
 #undef EXIT_ROW
@@ -96,7 +99,8 @@ void ls_help_print(const struct ls_cli *cli, FILE *out)
         print_program(out);
         return;
     }
-    fprintf(out, "Usage: lockstep %s%s%s%s\n\n", c->name, c->options ? " [OPTION...]" : "", c->operands[0] ? " " : "", c->operands);
+    fprintf(out, "Usage: lockstep %s%s%s%s\n\n", c->name, c->options ? " [OPTION...]" : "", c->operands[0] ? " " : "",
+            c->operands);
     struct ls_str text = { 0 };
     ls_str_add(&text, c->summary);
     text.text[0] = (char)(text.text[0] >= 'a' && text.text[0] <= 'z' ? text.text[0] - 'a' + 'A' : text.text[0]);
@@ -197,5 +201,6 @@ void ls_man_print(FILE *out)
     fputs(".SH EXIT STATUS\n", out);
     for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
         fprintf(out, ".TP\n%d\n%s\n", (int)exit_codes[i].code, exit_codes[i].text);
-    fputs(".SH ENVIRONMENT\n.TP\n\\fBNO_COLOR\\fR\nif set and not empty, no colour unless \\-\\-color asks for it\n", out);
+    fputs(".SH ENVIRONMENT\n.TP\n\\fBNO_COLOR\\fR\nif set and not empty, no colour unless \\-\\-color asks for it\n",
+          out);
 }

@@ -37,7 +37,8 @@ int main(int argc, char **argv)
     int rc = run(&cli, argc - 1, argv + 1);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout) || close(STDOUT_FILENO) != 0) {
-        fprintf(stderr, "lockstep: error: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+        fprintf(stderr, "lockstep: error: cannot write to standard output%s%s\n", errno ? ": " : "",
+                errno ? strerror(errno) : "");
         rc = LS_EBACKEND;
     }
     return rc;

@@ -29,7 +29,8 @@ static const struct ls_option *find(const struct ls_option *table, const char *n
 
 static const struct ls_given *given(const struct ls_cli *cli, const char *option)
 {
-    assert(cli->command && find(cli->command->options, option, strlen(option)) && "option is not in the command's table");
+    assert(cli->command && find(cli->command->options, option, strlen(option)) &&
+           "option is not in the command's table");
     for (size_t i = 0; i < cli->given_count; i++)
         if (strcmp(cli->given[i].option->name, option) == 0)
             return &cli->given[i];
@@ -58,8 +59,8 @@ enum ls_code ls_cli_uint(const struct ls_cli *cli, const char *option, uint64_t 
     errno = 0;
     unsigned long long value = strtoull(text, NULL, 10);
     if (errno == ERANGE || value < min || value > max)
-        return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' is %.60s, which is not between %" PRIu64 " and %" PRIu64, option, text,
-                       min, max);
+        return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' is %.60s, which is not between %" PRIu64 " and %" PRIu64,
+                       option, text, min, max);
     *out = value;
     return LS_OK;
 }
@@ -73,7 +74,8 @@ static enum ls_code unknown_option(const struct ls_cli *cli, const char *name, s
         for (const struct ls_option *o = tables[t]; o && o->name && count < NAMES_MAX; o++)
             names[count++] = o->name;
     names[count] = NULL;
-    enum ls_code rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "unknown option '--%.*s'", length < 60 ? (int)length : 60, name);
+    enum ls_code rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "unknown option '--%.*s'", length < 60 ? (int)length : 60,
+                              name);
     char text[64];
     if (length < sizeof text) {
         memcpy(text, name, length);

@@ -10,28 +10,20 @@ enum { LINE_MAX_BYTES = 4096, WINDOW = 100 };
 
 const char *ls_style(bool on, enum ls_style style)
 {
-    static const char *const code[] = { "\033[0m", "\033[1m", "\033[31m", "\033[32m", "\033[33m", "\033[36m", "\033[2m" };
+    static const char *const code[] = {
+        "\033[0m", "\033[1m", "\033[31m", "\033[32m", "\033[33m", "\033[36m", "\033[2m"
+    };
     return on ? code[style] : "";
-}
-
-static size_t utf8_length(const unsigned char *s, size_t room)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-    if (n > room)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
 }
 
 void ls_print_clean(FILE *out, const char *text, size_t length)
 {
     const unsigned char *s = (const unsigned char *)text;
     for (size_t i = 0; i < length;) {
-        size_t n = utf8_length(s + i, length - i);
+        size_t n = ls_utf8_length((const char *)s + i, length - i);
         /* U+0080 to U+009F are control characters too: some terminals obey them. */
-        bool control = n == 1 ? (s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f : n == 2 && s[i] == 0xc2 && s[i + 1] < 0xa0;
+        bool control = n == 1 ? (s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f
+                              : n == 2 && s[i] == 0xc2 && s[i + 1] < 0xa0;
         if (n == 0 || control)
             fputc('?', out);
         else
@@ -73,7 +65,7 @@ static void print_excerpt(const struct ls_cli *cli, FILE *out, struct ls_loc at)
         return;
     size_t length = strlen(line), from = 0, caret = 0, column = 1;
     while (caret < length && column < at.column) {
-        size_t n = utf8_length((const unsigned char *)line + caret, length - caret);
+        size_t n = ls_utf8_length(line + caret, length - caret);
         caret += n ? n : 1;
         column++;
     }
@@ -92,7 +84,7 @@ static void print_excerpt(const struct ls_cli *cli, FILE *out, struct ls_loc at)
     fprintf(out, "%s\n", from + shown < length ? "..." : "");
     fprintf(out, "  %s", from ? "   " : "");
     for (size_t i = from; i < caret;) {
-        size_t n = utf8_length((const unsigned char *)line + i, length - i);
+        size_t n = ls_utf8_length(line + i, length - i);
         fputc(line[i] == '\t' ? '\t' : ' ', out);
         i += n ? n : 1;
     }
@@ -188,8 +180,9 @@ int ls_report(const struct ls_cli *cli, const struct ls_error *err)
         fflush(stdout); /* what was found before the error comes first on a terminal */
         ls_report_text(cli, stderr, err);
         if (err->code == LS_EUSAGE && cli->command)
-            fprintf(stderr, "  usage: lockstep %s%s%s%s\n", cli->command->name, cli->command->options ? " [OPTION...]" : "",
-                    cli->command->operands[0] ? " " : "", cli->command->operands);
+            fprintf(stderr, "  usage: lockstep %s%s%s%s\n", cli->command->name,
+                    cli->command->options ? " [OPTION...]" : "", cli->command->operands[0] ? " " : "",
+                    cli->command->operands);
     }
     return (int)err->code;
 }

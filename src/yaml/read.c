@@ -92,7 +92,8 @@ enum ls_code ls_yaml_list(const struct ls_yaml_node *n, const char *name, struct
     return n->kind == LS_YAML_LIST ? LS_OK : wrong(n, name, "a list", err);
 }
 
-enum ls_code ls_yaml_check_keys(const struct ls_yaml_node *map, const char *what, const char *const *known, struct ls_error *err)
+enum ls_code ls_yaml_check_keys(const struct ls_yaml_node *map, const char *what, const char *const *known,
+                                struct ls_error *err)
 {
     enum ls_code rc = ls_yaml_map(map, what, err);
     for (size_t i = 0; rc == LS_OK && i < map->count; i++) {
@@ -188,8 +189,8 @@ enum ls_code ls_yaml_uint(const struct ls_yaml_node *n, const char *name, uint64
     if (negative || over || value < min || value > max) {
         if (max == UINT64_MAX && !over)
             return ls_fail(err, LS_EINPUT, n->at, "'%s' is %.*s, which is less than %" PRIu64, name, SHOWN, t, min);
-        return ls_fail(err, LS_EINPUT, n->at, "'%s' is %.*s, which is not between %" PRIu64 " and %" PRIu64, name, SHOWN, t,
-                       min, max);
+        return ls_fail(err, LS_EINPUT, n->at, "'%s' is %.*s, which is not between %" PRIu64 " and %" PRIu64, name,
+                       SHOWN, t, min, max);
     }
     *out = value;
     return LS_OK;

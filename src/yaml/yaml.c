@@ -12,7 +12,11 @@
 enum { TEXT_BYTES_MAX = 64 << 20, DEPTH_MAX = 64, NODES_MAX = 4 << 20, SCAN_KEYS = 16 };
 
 /* What an anchor stands for, with the cost of repeating it: nodes and levels, itself included. */
-struct anchor { const struct ls_yaml_node *node; size_t nodes, levels; bool open; };
+struct anchor {
+    const struct ls_yaml_node *node;
+    size_t nodes, levels;
+    bool open;
+};
 
 struct reader {
     yaml_parser_t parser;
@@ -20,8 +24,8 @@ struct reader {
     struct ls_error *err;
     const char *path, *text;
     size_t length;
-    size_t nodes;   /* of the expanded tree */
-    size_t deepest; /* level of the deepest node so far, under the node being read */
+    size_t nodes;                             /* of the expanded tree */
+    size_t deepest;                           /* level of the deepest node so far, under the node being read */
     LS_VEC(const struct ls_yaml_node *) open; /* items of the lists and maps being read */
     struct ls_names *names;                   /* of anchors; ids index `anchor` */
     LS_VEC(struct anchor) anchor;
@@ -96,7 +100,8 @@ static size_t anchor_slot(struct reader *r, const yaml_char_t *name)
     return id;
 }
 
-static enum ls_code read_alias(struct reader *r, const yaml_event_t *event, size_t level, const struct ls_yaml_node **out)
+static enum ls_code read_alias(struct reader *r, const yaml_event_t *event, size_t level,
+                               const struct ls_yaml_node **out)
 {
     struct ls_loc at = loc_of(r, event->start_mark);
     const char *name = (const char *)event->data.alias.anchor;
@@ -174,8 +179,8 @@ static enum ls_code read_items(struct reader *r, yaml_event_type_t end, size_t l
             break;
         ls_push(&r->open, item);
     }
-    const struct ls_yaml_node *const *item = r->open.at + from, *twice = NULL;
     size_t count = r->open.count - from;
+    const struct ls_yaml_node *const *item = count ? r->open.at + from : NULL, *twice = NULL;
     if (rc == LS_OK && n->kind == LS_YAML_LIST) {
         n->count = count;
         n->item = count ? ls_arena_copy(r->arena, item, ls_mul_size(count, sizeof *item)) : NULL;
@@ -233,7 +238,9 @@ static enum ls_code read_node(struct reader *r, yaml_event_t *event, size_t leve
     r->deepest = level;
     n = LS_NEW(r->arena, struct ls_yaml_node, 1);
     n->at = at;
-    n->kind = type == YAML_SCALAR_EVENT ? LS_YAML_SCALAR : type == YAML_SEQUENCE_START_EVENT ? LS_YAML_LIST : LS_YAML_MAP;
+    n->kind = type == YAML_SCALAR_EVENT           ? LS_YAML_SCALAR
+              : type == YAML_SEQUENCE_START_EVENT ? LS_YAML_LIST
+                                                  : LS_YAML_MAP;
     if (name) {
         slot = anchor_slot(r, name);
         r->anchor.at[slot] = (struct anchor){ .open = true };
@@ -298,7 +305,9 @@ enum ls_code ls_yaml_load_text(const char *text, size_t length, const char *path
     if (length > TEXT_BYTES_MAX)
         return ls_fail(err, LS_EINPUT, whole, "the file is larger than %d MiB", TEXT_BYTES_MAX >> 20);
     struct ls_arena_mark mark = ls_arena_mark(arena);
-    struct reader r = { .arena = arena, .err = err, .path = path, .text = text, .length = length, .names = ls_names_open() };
+    struct reader r = {
+        .arena = arena, .err = err, .path = path, .text = text, .length = length, .names = ls_names_open()
+    };
     if (!yaml_parser_initialize(&r.parser))
         ls_out_of_memory(0);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
@@ -316,7 +325,8 @@ enum ls_code ls_yaml_load_text(const char *text, size_t length, const char *path
     return rc;
 }
 
-enum ls_code ls_yaml_load_file(const char *path, struct ls_arena *arena, const struct ls_yaml_node **out, struct ls_error *err)
+enum ls_code ls_yaml_load_file(const char *path, struct ls_arena *arena, const struct ls_yaml_node **out,
+                               struct ls_error *err)
 {
     struct ls_str text = { 0 };
     struct ls_loc at = { ls_arena_str(arena, path), 0, 0 };

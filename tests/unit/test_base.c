@@ -117,6 +117,26 @@ Test(str, add_and_print)
     ls_str_release(&s);
 }
 
+Test(str, utf8_characters)
+{
+    cr_assert_eq(ls_utf8_length("", 0), 0);
+    cr_assert_eq(ls_utf8_length("a", 1), 1);
+    /* Every character encodes to a form that is taken back whole, and to none that is cut short. */
+    for (uint32_t c = 0x80; c <= 0x110000; c++) {
+        char s[5] = { 0 };
+        size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        for (size_t i = n; i-- > 1;)
+            s[i] = (char)(0x80 | ((c >> (6 * (n - 1 - i))) & 0x3f));
+        s[0] = (char)((n == 2 ? 0xc0u : n == 3 ? 0xe0u : 0xf0u) | c >> (6 * (n - 1)));
+        bool valid = (c < 0xd800 || c > 0xdfff) && c <= 0x10ffff;
+        cr_assert_eq(ls_utf8_length(s, n), valid ? n : 0, "U+%04X", c);
+        cr_assert_eq(ls_utf8_length(s, n - 1), 0, "U+%04X", c);
+    }
+    static const char *const bad[] = { "\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xff", "\xc3(" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        cr_assert_eq(ls_utf8_length(bad[i], strlen(bad[i])), 0, "%zu", i);
+}
+
 Test(names, ids_are_dense_and_stable)
 {
     struct ls_names *n = ls_names_open();
@@ -227,7 +247,8 @@ Test(edit_distance, agrees_with_its_definition)
                     size_t want = naive_distance(a, la, b, lb);
                     cr_assert_eq(ls_edit_distance(a, b, 9), want, "'%s' '%s'", a, b);
                     for (size_t most = 0; most < 4; most++)
-                        cr_assert_eq(ls_edit_distance(a, b, most) <= most, want <= most, "'%s' '%s' most %zu", a, b, most);
+                        cr_assert_eq(ls_edit_distance(a, b, most) <= most, want <= most, "'%s' '%s' most %zu", a, b,
+                                     most);
                 }
 }
 
@@ -283,8 +304,9 @@ Test(json, nesting_and_commas)
         cr_assert_eq(json_integer_value(json_array_get(b, 1)), INT64_MIN);
         cr_assert(json_real_value(json_object_get(v, "c")) >= 0.1 && json_real_value(json_object_get(v, "c")) <= 0.1);
         if (!pretty)
-            cr_assert_str_eq(ls_str_text(&s),
-                             "{\"a\":[],\"b\":[9223372036854775807,-9223372036854775808,true,null,{},[null]],\"c\":0.1}");
+            cr_assert_str_eq(
+                ls_str_text(&s),
+                "{\"a\":[],\"b\":[9223372036854775807,-9223372036854775808,true,null,{},[null]],\"c\":0.1}");
         json_decref(v);
         ls_str_release(&s);
     }
@@ -298,7 +320,10 @@ Test(json, any_text_survives_as_valid_json)
         size_t length = (size_t)ls_random_below(&seed, sizeof text);
         for (size_t i = 0; i < length; i++) {
             uint64_t x = ls_random(&seed);
-            text[i] = (char)(round % 2 ? 1 + x % 255 : (uint64_t)"\"\\\n\t\x7f\x01 a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xed\xa0\x80"[x % 20]);
+            text[i] =
+                (char)(round % 2
+                           ? 1 + x % 255
+                           : (uint64_t) "\"\\\n\t\x7f\x01 a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xed\xa0\x80"[x % 20]);
         }
         text[length] = 0;
         struct ls_str s = { 0 };

@@ -224,8 +224,13 @@ static double seconds(void)
 /* Twice the text takes about twice the time: nothing is quadratic. The bound leaves room for a busy machine. */
 Test(yaml, time_is_linear)
 {
-    static const char *const piece[] = { "k%zu: 1\n", "k%zu: &a%zu x\n", "? k%zu\n", "'k%zu': [[], {}, \"a\\tb\"]\n",
-                                         "k%zu: >\n  folded\n\n  text\n", "#%zu\n", "k%zu: {a: {b: [c, d, {e: f}]}}\n" };
+    static const char *const piece[] = { "k%zu: 1\n",
+                                         "k%zu: &a%zu x\n",
+                                         "? k%zu\n",
+                                         "'k%zu': [[], {}, \"a\\tb\"]\n",
+                                         "k%zu: >\n  folded\n\n  text\n",
+                                         "#%zu\n",
+                                         "k%zu: {a: {b: [c, d, {e: f}]}}\n" };
     for (size_t p = 0; p < sizeof piece / sizeof *piece; p++) {
         double took[2] = { 0, 0 };
         for (size_t round = 0; round < 2; round++) {
@@ -244,7 +249,8 @@ Test(yaml, time_is_linear)
             took[round] = seconds() - from;
             ls_str_release(&s);
         }
-        cr_assert_lt(took[1], 32 * took[0] + 0.5, "'%s': %.3f s, then %.3f s for 8 times the text", piece[p], took[0], took[1]);
+        cr_assert_lt(took[1], 32 * took[0] + 0.5, "'%s': %.3f s, then %.3f s for 8 times the text", piece[p], took[0],
+                     took[1]);
     }
 }
 
@@ -324,14 +330,19 @@ Test(yaml, integers)
 
 Test(yaml, reals)
 {
-    static const struct { const char *text; double want; } good_ones[] = {
-        { "0", 0 }, { "1", 1 }, { "-1.5", -1.5 }, { "+2", 2 }, { ".5", .5 }, { "1.", 1 }, { "1e9", 1e9 }, { "2.5E-3", 2.5e-3 },
+    static const struct {
+        const char *text;
+        double want;
+    } good_ones[] = {
+        { "0", 0 },   { "1", 1 },  { "-1.5", -1.5 }, { "+2", 2 },
+        { ".5", .5 }, { "1.", 1 }, { "1e9", 1e9 },   { "2.5E-3", 2.5e-3 },
     };
-    static const char *const bad_ones[] = { "", "x", ".", "e5", "1e", "1e+", "1_0", "010", "0x1p3", "nan", ".nan", ".inf", "inf",
-                                            "'1'", "1 2", "--1", "[1]", "1e999" };
+    static const char *const bad_ones[] = { "",    "x",    ".",    "e5",  "1e",  "1e+", "1_0", "010", "0x1p3",
+                                            "nan", ".nan", ".inf", "inf", "'1'", "1 2", "--1", "[1]", "1e999" };
     for (size_t i = 0; i < sizeof good_ones / sizeof *good_ones; i++) {
         double got = -99;
-        cr_assert_eq(ls_yaml_real(value(good_ones[i].text), "k", &got, &err), LS_OK, "%s: %s", good_ones[i].text, err.text);
+        cr_assert_eq(ls_yaml_real(value(good_ones[i].text), "k", &got, &err), LS_OK, "%s: %s", good_ones[i].text,
+                     err.text);
         cr_assert(got >= good_ones[i].want && got <= good_ones[i].want, "%s", good_ones[i].text);
     }
     for (size_t i = 0; i < sizeof bad_ones / sizeof *bad_ones; i++) {
@@ -345,8 +356,16 @@ Test(yaml, booleans_texts_and_null)
     bool b = false;
     cr_assert(ls_yaml_bool(value("true"), "k", &b, &err) == LS_OK && b);
     cr_assert(ls_yaml_bool(value("False"), "k", &b, &err) == LS_OK && !b);
-    static const struct { const char *text, *hint; } wrong[] = { { "yes", "write true" }, { "Off", "write false" },
-        { "0", "write false" }, { "'true'", "write true" }, { "2", "" }, { "", "" }, { "[true]", "" }, { "tru", "" } };
+    static const struct {
+        const char *text, *hint;
+    } wrong[] = { { "yes", "write true" },
+                  { "Off", "write false" },
+                  { "0", "write false" },
+                  { "'true'", "write true" },
+                  { "2", "" },
+                  { "", "" },
+                  { "[true]", "" },
+                  { "tru", "" } };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cr_assert_eq(ls_yaml_bool(value(wrong[i].text), "k", &b, &err), LS_EINPUT, "accepted: %s", wrong[i].text);
         cr_assert_str_eq(err.hint, wrong[i].hint, "%s", wrong[i].text);
@@ -395,7 +414,9 @@ Test(yaml, unknown_keys_and_choices)
 
 Test(yaml, nearest_name)
 {
-    static const char *const names[] = { "cp_size", "dp_size", "dp_replicate_size", "freeze", NULL }, *const none[] = { NULL };
+    static const char *const names[] = { "cp_size", "dp_size", "dp_replicate_size", "freeze", NULL }, *const none[] = {
+        NULL
+    };
     cr_assert_str_eq(ls_nearest("dpsize", names), "dp_size");
     cr_assert_str_eq(ls_nearest("DP-SIZE", names), "dp_size");
     cr_assert_str_eq(ls_nearest("feeze", names), "freeze");

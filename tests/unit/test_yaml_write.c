@@ -36,8 +36,8 @@ Test(yaml_write, reading_back_gives_an_equal_tree)
         "a: 1\nb: [x, \"y: z\", '']\nc: {d: null, e: ~, f: 'null'}\n",
         "- {call: \"$.attn\", in: [h], out: [h]}\n- \"**\"\n- '- x'\n- \"tab\\there\"\n- \"two\\nlines\"\n",
         "list:\n  - - 1\n    - 2\n  - {a: [b, {c: d}]}\n  - []\n  - {}\n",
-        "\"\": root\n'*': star\n\"0..3\": range\nlong: [aaaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb, "
-        "cccccccccccccccccccccccccccccccccc, {dddddddddddddd: eeeeeeeeeeeeeeeee}]\n",
+        ("\"\": root\n'*': star\n\"0..3\": range\nlong: [aaaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb, "
+         "cccccccccccccccccccccccccccccccccc, {dddddddddddddd: eeeeeeeeeeeeeeeee}]\n"),
         "quote: \"he said \\\"no\\\" \\\\ twice\"\nnegative: -3\ndash: \"-\"\ncomment: \"a # b\"\n",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -1,0 +1,121 @@
+/* What the program says, word for word: one file per case in tests/golden/cases. */
+#include "golden.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* name of the file, arguments. Paths are relative to the project's root. */
+static const char *const cases[][2] = {
+    { "no_command", "" },
+    { "help", "--help" },
+    { "help_command", "help help" },
+    { "help_option", "version --help" },
+    { "help_unknown_command", "help vresion" },
+    { "version", "--version" },
+    { "unknown_command", "verzion" },
+    { "unknown_command_far", "zzzzzzzz" },
+    { "unknown_command_json", "--json verzion" },
+    { "unknown_option", "version --jsn" },
+    { "unknown_option_short", "-x" },
+    { "unknown_option_escape", "'--\033[31mred'" },
+    { "option_with_argument", "version --json=yes" },
+    { "option_without_argument", "version --color" },
+    { "option_twice", "help --man --man" },
+    { "color_unknown", "--color=allways version" },
+    { "operand_too_many", "version extra" },
+    { "operand_after_dashes", "help -- --man" },
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static const char binary[] = LS_BINARY_DIR "/lockstep", root[] = LS_SOURCE_DIR;
+
+Test(golden, cases)
+{
+    for (size_t i = 0; i < CASES; i++) {
+        struct ls_str why = { 0 };
+        cr_expect(golden_check(binary, root, cases[i][0], cases[i][1], &why), "%s", ls_str_text(&why));
+        ls_str_release(&why);
+    }
+}
+
+Test(golden, every_file_has_its_case)
+{
+    DIR *d = opendir(LS_SOURCE_DIR "/tests/golden/cases");
+    cr_assert(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t i = 0, length = strlen(e->d_name);
+        if (e->d_name[0] == '.')
+            continue;
+        while (i < CASES && !(length == strlen(cases[i][0]) + 4 && strncmp(e->d_name, cases[i][0], length - 4) == 0))
+            i++;
+        cr_expect(i < CASES, "tests/golden/cases/%s belongs to no case", e->d_name);
+    }
+    closedir(d);
+}
+
+Test(golden, rules_replace_times_lines_and_root_only)
+{
+    struct ls_str text = { 0 };
+    ls_str_add(&text,
+               "(0.8 ms) 12 s, 3 seconds, x12 s 1.5 s. v1.2 s {\"seconds\": 1.25e-05,\"seconds\":3} src/a/b_c.c:88: "
+               "src/a.h:3 a.yaml:12 /r/x.yaml");
+    golden_normalise(&text, "/r/");
+    cr_assert_str_eq(ls_str_text(&text),
+                     "(<time>) <time>, 3 seconds, x12 s <time>. v1.2 s {\"seconds\": <time>,\"seconds\":<time>} "
+                     "src/a/b_c.c:<line>: src/a.h:3 a.yaml:12 <root>x.yaml");
+    ls_str_release(&text);
+}
+
+Test(golden, json_is_one_object_with_a_version)
+{
+    static const char *const args[] = { "--json version", "--json verzion", "version --json --no-such",
+                                        "--json --version" };
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        struct golden_run run;
+        golden_run(binary, root, args[i], &run);
+        cr_expect_eq(strncmp(ls_str_text(&run.out), "{\n  \"version\": 1,\n  \"command\": ", 30), 0, "%s: %s", args[i],
+                     ls_str_text(&run.out));
+        cr_expect_eq(run.err.length, 0, "%s: %s", args[i], ls_str_text(&run.err));
+        golden_release(&run);
+    }
+}
+
+Test(golden, man_page_is_up_to_date)
+{
+    struct golden_run run;
+    golden_run(binary, root, "help --man", &run);
+    cr_assert_eq(run.status, 0);
+    static const char path[] = LS_SOURCE_DIR "/src/cli/lockstep.1";
+    const char *mode = getenv("LS_GOLDEN");
+    bool writing = mode && strcmp(mode, "write") == 0;
+    FILE *f = fopen(path, writing ? "wb" : "rb");
+    cr_assert(f, "%s", path);
+    if (writing) {
+        cr_assert_eq(fwrite(run.out.text, 1, run.out.length, f), run.out.length);
+    } else {
+        struct ls_str have = { 0 };
+        for (int c; (c = getc(f)) != EOF;)
+            ls_str_addn(&have, &(char){ (char)c }, 1);
+        cr_assert_str_eq(ls_str_text(&have), ls_str_text(&run.out),
+                         "src/cli/lockstep.1 is stale; LS_GOLDEN=write renews it");
+        ls_str_release(&have);
+    }
+    cr_assert_eq(fclose(f), 0);
+    golden_release(&run);
+}
+
+Test(golden, failed_write_is_an_error)
+{
+    FILE *full = fopen("/dev/full", "w");
+    if (!full)
+        cr_skip_test("this system has no /dev/full");
+    fclose(full);
+    struct ls_str command = { 0 };
+    ls_str_printf(&command, "'%s' --help > /dev/full 2> /dev/null", binary);
+    int status = system(ls_str_text(&command));
+    cr_assert_eq(status >> 8 & 255, LS_EBACKEND);
+    ls_str_release(&command);
+}
