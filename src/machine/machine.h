@@ -48,6 +48,10 @@ struct ls_run_options {
     bool unbuffered_send;  /* L3: a send completes with its receive; otherwise when it is issued */
     size_t run_ahead;      /* host may be at most this many unfinished stream ops ahead; 0: no bound */
     uint64_t seed;         /* schedule; 0: the canonical one (lowest rank first) */
+    /* L3 with LS_START_ANY: which of `count` startable kernels (by rank, then stream) takes its slots next, in [0, count).
+     * Asked when nothing else can move. NULL: as soon as they fit; with a seed, by chance. */
+    size_t (*choose)(void *context, size_t count);
+    void *choose_context;
 };
 
 struct ls_at { uint32_t rank; uint32_t segment, op; }; /* an op of a job */
