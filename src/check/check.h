@@ -14,7 +14,8 @@ struct ls_check_options {
     size_t rounds_max;
     double seconds_max;          /* 0: none */
     uint64_t seed;
-    bool gradients;              /* also check gradient shares and factors */
+    bool gradients;              /* also check gradient shares and factors ... */
+    bool mean;                   /* ... whose expected sum is a mean over replicas */
     bool races;
     void (*progress)(void *self, const char *stage, size_t done, size_t total); void *progress_self;
 };

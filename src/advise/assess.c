@@ -1,0 +1,220 @@
+#include "advise/advise.h"
+
+#include <string.h>
+#include <time.h>
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const struct ls_op *op_at(const struct ls_job *job, struct ls_at at)
+{
+    return &job->rank[at.rank].segment[at.segment]->op[at.op];
+}
+
+static const char *seen_as(const struct ls_assessment *a)
+{
+    const struct ls_witness *w = a->check.witness;
+    switch (a->verdict) {
+    case LS_MISMATCH:
+        return ls_diff_seen_as(w->outcome.diff, op_at(&w->job, w->outcome.a), op_at(&w->job, w->outcome.b));
+    case LS_MISPAIRING:
+    case LS_LOST_GRADIENT:
+    case LS_WRONG_SCALE:
+    case LS_LAYOUT:
+    case LS_RACE:
+        return "silent";
+    case LS_HANG:
+        return "hang";
+    case LS_ERROR:
+    case LS_OOM:
+        return "crash"; /* the ranks that raised; their peers then hang */
+    case LS_SAFE:
+    case LS_SETUP_ERROR:
+    case LS_UNDECIDED:
+    case LS_VERDICT_COUNT:
+        break;
+    }
+    return NULL;
+}
+
+static enum ls_code assess_once(const struct ls_scenario *s, const struct ls_assess_options *o, const struct ls_variant *variant,
+                                struct ls_arena *arena, struct ls_assessment *out, struct ls_error *err)
+{
+    *out = (struct ls_assessment){ .verdict = LS_UNDECIDED };
+    double start = now_seconds();
+    enum ls_code rc = ls_scenario_compile(s, variant, o->force, &out->compiled, err);
+    if (rc != LS_OK)
+        return rc;
+    if (out->compiled.refusal.rule) {
+        out->verdict = LS_SETUP_ERROR;
+    } else {
+        struct ls_check_options check = o->check;
+        check.gradients = check.gradients && s->kind != LS_PLAN_RAW;
+        check.mean = s->mean;
+        rc = ls_check_system(&out->compiled.system, &check, arena, &out->check, err);
+        if (rc != LS_OK) {
+            ls_compiled_release(&out->compiled);
+            return rc;
+        }
+        out->verdict = out->check.verdict;
+        out->seen_as = seen_as(out);
+    }
+    out->seconds = now_seconds() - start;
+    return LS_OK;
+}
+
+/* What might be changed, in the order in which it is told: policies first, guarantees last. */
+static size_t candidates(const struct ls_scenario *s, const struct ls_variant *given, struct ls_repair *out)
+{
+    size_t n = 0;
+    struct ls_variant base = *given;
+    if (s->kind == LS_PLAN_POLICY) {
+        static const char *const name[] = { "frozen_sharding: root", NULL, "frozen_sharding: replicate" };
+        for (int frozen = LS_FROZEN_ROOT; frozen <= LS_FROZEN_REPLICATE; frozen++) {
+            if (!name[frozen])
+                continue;
+            out[n] = (struct ls_repair){ .variant = base, .change = name[frozen] };
+            out[n++].variant.frozen_sharding = frozen;
+        }
+    }
+    if (s->kind != LS_PLAN_RAW) {
+        out[n] = (struct ls_repair){ .variant = base, .change = "run_dummy_forward: true",
+                                     .needs = "a dummy that covers every conditional module, linked to the loss with weight 0" };
+        out[n++].variant.run_dummy_forward = 1;
+        if (s->batch.execution != LS_EXEC_RANK_UNIFORM && base.execution != LS_EXEC_RANK_UNIFORM) {
+            out[n] = (struct ls_repair){ .variant = base, .change = "execution: rank_uniform",
+                                         .needs = "your sampler must guarantee it" };
+            out[n++].variant.execution = LS_EXEC_RANK_UNIFORM;
+        }
+    }
+    return n;
+}
+
+enum { CANDIDATES_MAX = 8 };
+
+static enum ls_code find_repairs(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena,
+                                 struct ls_assessment *a, struct ls_error *err)
+{
+    struct ls_repair tried[CANDIDATES_MAX];
+    size_t n = candidates(s, &o->variant, tried);
+    a->repair = LS_NEW(arena, struct ls_repair, n);
+    for (size_t i = 0; i < n; i++) {
+        struct ls_assessment other;
+        struct ls_assess_options plain = *o;
+        struct ls_error ignored;
+        plain.force = false; /* a repair that set-up refuses is none */
+        enum ls_code rc = assess_once(s, &plain, &tried[i].variant, arena, &other, &ignored);
+        if (rc == LS_EBACKEND) {
+            if (err)
+                *err = ignored;
+            return rc;
+        }
+        if (rc != LS_OK)
+            continue; /* a change that does not fit this scenario is no repair */
+        tried[i].verdict = other.verdict;
+        tried[i].proved = other.verdict == LS_SAFE && other.check.known == LS_KNOWN_PROVED;
+        if (other.verdict == LS_SAFE)
+            a->repair[a->repairs++] = tried[i];
+        ls_compiled_release(&other.compiled);
+    }
+    return LS_OK;
+}
+
+enum ls_code ls_assess(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena,
+                       struct ls_assessment *out, struct ls_error *err)
+{
+    enum ls_code rc = assess_once(s, o, &o->variant, arena, out, err);
+    if (rc != LS_OK)
+        return rc;
+    if (o->repairs && out->verdict != LS_SAFE && out->verdict != LS_UNDECIDED && s->kind != LS_PLAN_RAW)
+        rc = find_repairs(s, o, arena, out, err);
+    if (rc != LS_OK)
+        ls_assessment_release(out);
+    return rc;
+}
+
+void ls_assessment_release(struct ls_assessment *a)
+{
+    ls_compiled_release(&a->compiled);
+    *a = (struct ls_assessment){ 0 };
+}
+
+static size_t witness_ranks(const struct ls_assessment *a)
+{
+    return a->check.witness ? a->check.witness->job.ranks : 0;
+}
+
+static size_t witness_microbatches(const struct ls_assessment *a)
+{
+    const struct ls_witness *w = a->check.witness;
+    size_t n = 0;
+    for (size_t i = 0; w && i < w->assignment.rounds; i++) {
+        const struct ls_driver_node *node = &a->compiled.system.driver.node[w->assignment.node[i]];
+        n += node->round < a->compiled.rounds.count && a->compiled.rounds.round[node->round].kind == LS_ROUND_MICRO;
+    }
+    return n;
+}
+
+/* The op that the verdict is about: of the two that meet, the one whose text matches, if any. */
+static bool any_matches(const struct ls_assessment *a, const char *want, bool payload)
+{
+    const struct ls_witness *w = a->check.witness;
+    const struct ls_tables *t = &a->compiled.tables;
+    const struct ls_at ats[] = { w->outcome.a, w->outcome.b };
+    for (size_t i = 0; i < 2; i++) {
+        if (ats[i].rank == LS_NO_ID)
+            continue;
+        const struct ls_op *op = op_at(&w->job, ats[i]);
+        const char *have = !payload ? ls_op_kind_name((enum ls_op_kind)op->kind)
+                           : op->payload == LS_NO_ID ? "" : ls_tables_name(t, t->payload.at[op->payload].name);
+        if (strcmp(have, want) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool ls_as_expected(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_str *why)
+{
+    const struct ls_expect *e = &s->expect;
+    enum ls_verdict want = e->present ? e->verdict : LS_SAFE;
+    if (a->verdict != want) {
+        ls_str_printf(why, "verdict is %s, expected %s", ls_verdict_name(a->verdict), ls_verdict_name(want));
+        return false;
+    }
+    if (!e->present)
+        return true;
+    if (e->rule && (!a->compiled.refusal.rule || strcmp(a->compiled.refusal.rule, e->rule) != 0)) {
+        ls_str_printf(why, "rule is %s, expected %s", a->compiled.refusal.rule ? a->compiled.refusal.rule : "none", e->rule);
+        return false;
+    }
+    if (e->seen_as && (!a->seen_as || strcmp(a->seen_as, e->seen_as) != 0)) {
+        ls_str_printf(why, "seen as %s, expected %s", a->seen_as ? a->seen_as : "nothing", e->seen_as);
+        return false;
+    }
+    if (e->ranks && witness_ranks(a) != e->ranks) {
+        ls_str_printf(why, "the witness has %zu ranks, expected %llu", witness_ranks(a), (unsigned long long)e->ranks);
+        return false;
+    }
+    if (e->microbatches && witness_microbatches(a) != e->microbatches) {
+        ls_str_printf(why, "the witness has %zu microbatches, expected %llu", witness_microbatches(a),
+                      (unsigned long long)e->microbatches);
+        return false;
+    }
+    if ((e->op || e->payload || e->unit) && !a->check.witness) {
+        ls_str_add(why, "there is no witness");
+        return false;
+    }
+    if (e->op && !any_matches(a, e->op, false)) {
+        ls_str_printf(why, "no op of the violation is '%s'", e->op);
+        return false;
+    }
+    if (e->payload && !any_matches(a, e->payload, true)) {
+        ls_str_printf(why, "no op of the violation carries '%s'", e->payload);
+        return false;
+    }
+    return true;
+}
