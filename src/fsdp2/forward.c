@@ -32,6 +32,43 @@ static void gather_in(const struct scope *s, const uint32_t *names, size_t count
     }
 }
 
+static bool is_side(const struct ls_flow *f, uint32_t name)
+{
+    for (size_t i = 0; i < f->sides; i++)
+        if (f->side[i] == name)
+            return true;
+    return false;
+}
+
+/* What the hooks of a module see: arguments and results, not values that reach its body another way. */
+static void without_sides(const struct ls_flow *f, const value_vec *from, value_vec *out)
+{
+    for (size_t i = 0; i < from->count; i++)
+        if (!is_side(f, from->at[i].name))
+            ls_push(out, from->at[i]);
+}
+
+static void hooked_pre_forward(struct run *r, const struct ls_flow *f, uint32_t unit, value_vec *in)
+{
+    value_vec arguments = { 0 };
+    without_sides(f, in, &arguments);
+    unit_pre_forward(r, unit, &arguments);
+    for (size_t i = 0, k = 0; i < in->count; i++)
+        if (!is_side(f, in->at[i].name))
+            in->at[i] = arguments.at[k++];
+    ls_vec_release(&arguments);
+}
+
+static void hooked_post_forward(struct run *r, const struct scope *s, const struct ls_flow *f, uint32_t unit)
+{
+    value_vec all = { 0 }, results = { 0 };
+    gather_in(s, f->out, f->outs, &all);
+    without_sides(f, &all, &results);
+    unit_post_forward(r, unit, &results);
+    ls_vec_release(&results);
+    ls_vec_release(&all);
+}
+
 static uint32_t accumulate_node(struct run *r, uint32_t param)
 {
     uint32_t *slot = &r->accumulate[param];
@@ -156,7 +193,7 @@ static void run_call(struct run *r, struct scope *s, const struct ls_flow *f)
     bool gradient = r->gradient;
     /* no_grad is entered inside the module's forward, after its pre-forward hook. */
     if (hooks)
-        unit_pre_forward(r, unit, &in);
+        hooked_pre_forward(r, f, unit, &in);
     if (!r->now.stopped) {
         r->gradient = gradient && !f->no_grad;
         if (f->leaf) {
@@ -186,24 +223,18 @@ static void run_call(struct run *r, struct scope *s, const struct ls_flow *f)
                     u->modules_left &= ~(UINT64_C(1) << i);
             last = u->modules_left == 0;
         }
-        if (last) {
-            value_vec out = { 0 };
-            gather_in(s, f->out, f->outs, &out);
-            unit_post_forward(r, unit, &out);
-            ls_vec_release(&out);
-        }
+        if (last)
+            hooked_post_forward(r, s, f, unit);
     }
     ls_vec_release(&in);
 }
 
 static void run_when(struct run *r, struct scope *s, const struct ls_flow *f)
 {
-    unsigned held = 0, times = 0;
+    unsigned times = 0;
     for (unsigned k = 0; k < LS_CONDITIONS_MAX; k++)
-        if (f->when >> k & 1) {
-            held++;
+        if (f->when >> k & 1)
             times += r->letter->count[k];
-        }
     if (f->unless) {
         bool any = false;
         for (unsigned k = 0; k < LS_CONDITIONS_MAX; k++)
@@ -212,7 +243,7 @@ static void run_when(struct run *r, struct scope *s, const struct ls_flow *f)
             run_body(r, s, f->body, f->count);
         return;
     }
-    if (held > 1)
+    if (f->once)
         times = times > 0;
     for (unsigned i = 0; i < times && !r->now.stopped && !r->stop_recompute; i++)
         run_body(r, s, f->body, f->count);
