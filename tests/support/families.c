@@ -231,7 +231,7 @@ void families_random(struct families *x, const struct random_family *c, uint64_t
 {
     open_tables(x);
     struct random_ops g = { .x = x, .c = c, .seed = seed };
-    char name[16];
+    char name[24];
     size_t ranks = 2 + below(&g, c->ranks_max - 1), rounds = 1 + below(&g, c->rounds_max);
     g.comms = 1 + below(&g, c->comms_max);
     g.streams = 1 + below(&g, c->streams_max);
