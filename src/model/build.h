@@ -44,8 +44,4 @@ LS_MUST_USE enum ls_code ls_inventory_read_parts(const struct ls_yaml_node *node
 LS_MUST_USE enum ls_code ls_flow_read(const struct ls_yaml_node *node, struct ls_model *m, struct ls_error *err);
 /* "0..35", a single name, or (NULL) every item, in order. */
 bool ls_parse_range(const char *text, uint64_t *first, uint64_t *last);
-/* LS_EINPUT: no such module; the hint names the nearest child of the deepest part that exists. */
-enum ls_code ls_fail_module(const struct ls_model *m, const char *fqn, const char *what, struct ls_loc at, struct ls_error *err);
-enum ls_code ls_fail_param(const struct ls_model *m, const char *fqn, const char *what, struct ls_loc at, struct ls_error *err);
-
 #endif

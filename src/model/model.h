@@ -93,6 +93,9 @@ LS_MUST_USE enum ls_code ls_model_load_checkpoint(const char *folder, const char
 /* LS_NO_ID when there is none. Aliases resolve to their canonical module. */
 uint32_t ls_model_module(const struct ls_model *m, const char *fqn);
 uint32_t ls_model_param(const struct ls_model *m, const char *fqn);
+/* LS_EINPUT, "<what> '<fqn>': the model has no such module"; the hint names the nearest child of the deepest part that exists. */
+enum ls_code ls_fail_module(const struct ls_model *m, const char *fqn, const char *what, struct ls_loc at, struct ls_error *err);
+enum ls_code ls_fail_param(const struct ls_model *m, const char *fqn, const char *what, struct ls_loc at, struct ls_error *err);
 bool ls_module_contains(const struct ls_model *m, uint32_t outer, uint32_t inner); /* a module contains itself */
 uint64_t ls_model_elements(const struct ls_model *m); /* tied parameters once */
 

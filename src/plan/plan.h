@@ -15,8 +15,8 @@ enum ls_unused { LS_UNUSED_OFF, LS_UNUSED_NATIVE, LS_UNUSED_FALLBACK };
 struct ls_unit {
     uint32_t name;                          /* FQN of its first module; "root" for the root module */
     uint32_t *module; size_t modules;       /* one, or several grouped ones */
-    uint32_t *param; size_t params;         /* owned, in buffer order: post-order over modules, registration order inside */
-    uint32_t *ignored; size_t ignoreds;     /* parameters handed to ignored_params */
+    uint32_t *param; size_t params;         /* owned (canonical), in buffer order: post-order over modules, registration order inside */
+    uint32_t *ignored; size_t ignoreds;     /* parameters that ignored_params kept out of it (canonical) */
     enum ls_reshard reshard; uint64_t reshard_size;   /* SMALL: k */
     enum ls_dtype param_dtype, reduce_dtype, output_dtype; /* NONE: not set */
     bool cast_inputs;
@@ -45,13 +45,25 @@ struct ls_plan {
     struct ls_entry *entry; size_t entries;
     struct ls_runtime runtime;
     bool checkpoint_activations;            /* policy plans: every flow call marked `checkpoint` by the scope */
+    enum ls_reshard item_reshard;           /* policy plans: reshard_after_forward as given, of list items */
+    /* A tied parameter that two units own: PyTorch raises at lazy init ("shared with a parameter already managed"). LS_NO_ID:
+     * none. owner[] names the first unit; both list it. */
+    uint32_t shared_param, shared_unit[2];
     const char **warning; size_t warnings;
 };
 
-/* Set-up rules of fully_shard itself: containers rejected, a module in two units, a tied parameter in two groups, scalars,
- * Shard on empty modules, ModuleList without forward, mixed original or reduce dtypes among trainable parameters, a root that is not
- * alone in its unit, reshard k that does not divide the shard size, ...
- *   errors  LS_EINPUT is for bad scenarios; a rule of the framework that refuses the plan is *refused = text, LS_OK */
+/* What fully_shard itself refuses when it is called. What PyTorch finds only at lazy init (a tied parameter in two units, mixed
+ * original dtypes among the trainable parameters of a unit, a root that is grouped) raises while running: the compiler's affair.
+ *   already_in_a_unit             fully_shard twice on one module
+ *   outer_unit_first              a nested module after the module around it
+ *   container_without_forward     ModuleList or ModuleDict as a unit of its own (a list argument is not checked)
+ *   scalar_parameter              a 0-dim parameter
+ *   reshard_size                  reshard_after_forward = k that does not divide the shard size
+ *   unused_params_version         set_reduce_scatter_unused_params before 2.13
+ *   replicate_size                rules automodel: dp_replicate_size equal to dp_size
+ *   dtype_islands                 rules automodel, by-dtype units: parameters of the minority dtype beside others in one module
+ *   errors  LS_EINPUT is for bad scenarios; a rule of the framework that refuses the plan is *refusal (rule NULL: none), LS_OK.
+ *           The plan is then still complete as far as that is possible, for --force */
 struct ls_refusal { const char *rule; const char *text; struct ls_loc at; };
 
 struct ls_unit_input {                      /* one entry of `units:` */
@@ -94,13 +106,40 @@ LS_MUST_USE enum ls_code ls_plan_from_policy(const struct ls_model *m, const str
 
 /* Sizes of a unit over `shard` ranks: dim 0 is cut into ceil(rows / shard) rows per rank, zero-padded.
  *   units  elements */
-struct ls_unit_size { uint64_t gather_in, gather_out, unsharded_bytes, reduce_in; };
+struct ls_unit_size {
+    uint64_t gather_in, gather_out; /* elements of gather_dtype per rank and in all */
+    enum ls_dtype gather_dtype;     /* param_dtype, or the storage dtype; U8 if they differ within the unit: elements are bytes */
+    uint64_t unsharded_bytes;       /* padded, in the compute dtype */
+    uint64_t reduce_in;             /* padded elements of all trainable parameters together */
+    uint64_t sharded_bytes;         /* per rank, padded, in the storage dtype */
+};
+/* Saturates at UINT64_MAX.  source  torch.chunk, and FSDPParam's padding to equal chunks */
+struct ls_unit_size ls_plan_unit_size(const struct ls_plan *p, uint32_t unit, size_t shard);
 uint64_t ls_param_shard_elements(const struct ls_param *p, size_t shard); /* padded elements per rank */
-/* Bytes of frozen parameters that stay unsharded while the root is: what `root` holds and `per_layer` does not. */
+/* Bytes that frozen_sharding: root keeps unsharded from the first forward to the last backward and per_layer does not: the
+ * frozen parameters that the root unit owns although they lie in items of a ModuleList or ModuleDict, in the compute dtype,
+ * without the last item of every list: under per_layer that one is not resharded after forward either
+ * (`index < count - 1`), and a frozen unit has no backward that would free it before the root's final callback. With
+ * reshard_after_forward true the last items count too, with false nothing does. The transient of per_layer (two neighbouring
+ * tower blocks during the tower's forward) does not show in the difference: the peak comes later, in the backward of the
+ * language model, when it is gone. Measured peaks on 8 H100 differ by 0.61 GiB (Qwen3-VL 4B; 0.64 on 2), 0.74 (Gemma3 4B) and
+ * 0.72 (Ministral3 3B); this gives 0.641, 0.738 and 0.719. */
 uint64_t ls_plan_root_bytes(const struct ls_plan *p);
 /* Memory of a plan from units alone, per rank, in bytes: sharded parameters, resident unsharded (root, reshard false),
  * replicated (in no unit), and the largest transient of two neighbouring units in forward. */
 struct ls_plan_memory { uint64_t sharded, resident, replicated, transient; };
 struct ls_plan_memory ls_plan_memory(const struct ls_plan *p, size_t shard);
+
+/* What a contract must know about the units that hold conditionally executed modules. One entry per (spec, unit) with a
+ * parameter of the spec's own part: its subtree without the subtrees of nested specs. */
+struct ls_conditional_unit {
+    uint32_t spec;              /* index into specs->spec; conditionally_executed */
+    uint32_t unit;              /* LS_NO_ID: no unit owns them (replicated, or forgotten) */
+    bool inside;                /* all modules of the unit lie in the spec's module: its hooks run only when the tower does */
+    uint64_t frozen, trainable; /* parameters (tied once), by requires_grad of the plan */
+};
+struct ls_conditional_units { struct ls_conditional_unit *at; size_t count; };
+/* In order of specs, then units. Owned by `arena`. */
+struct ls_conditional_units ls_plan_conditional_units(const struct ls_plan *p, const struct ls_specs *specs, struct ls_arena *arena);
 
 #endif
