@@ -12,7 +12,8 @@ struct ls_sample { uint64_t text; uint64_t images, videos, audios; struct ls_loc
 
 struct ls_letter {
     uint8_t count[LS_CONDITIONS_MAX];   /* how often the flow's condition holds */
-    uint32_t dummy;                     /* bit set of conditions whose modality runs a dummy here (count is 0) */
+    uint32_t dummy;                     /* bit set of conditions that a dummy stands in for: at most one of a modality, and only
+                                           if every condition of that modality has count 0 */
     uint32_t name;                      /* "text only", "1 image", "2 images + 1 video", "text only + vision dummy" */
 };
 /* What the model's dummy of one modality covers. roles: name ids ("tower", "projector"); linked: its output enters the loss times 0. */

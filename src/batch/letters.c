@@ -25,6 +25,24 @@ static size_t find_condition(const struct ls_model *m, const char *name)
     return m->conditions;
 }
 
+/* A dummy runs the encoder once: as the modality's first condition that any sample holds, else its first. */
+static size_t dummy_condition(const struct ls_batch *b, uint32_t modality)
+{
+    const struct ls_model *m = b->model;
+    size_t first = m->conditions;
+    for (size_t c = 0; c < m->conditions; c++) {
+        if (m->condition[c].modality != modality)
+            continue;
+        for (size_t i = 0; i < b->samples; i++)
+            for (size_t k = 0; k < COUNT_KEYS; k++)
+                if (sample_count(&b->sample[i], k) && find_condition(m, count_keys[k].condition) == c)
+                    return c;
+        if (first == m->conditions)
+            first = c;
+    }
+    return first;
+}
+
 static enum ls_code make_letter(const struct ls_batch *b, const struct ls_sample *sample, struct ls_letter *out, struct ls_error *err)
 {
     const struct ls_model *m = b->model;
@@ -43,15 +61,12 @@ static enum ls_code make_letter(const struct ls_batch *b, const struct ls_sample
         out->count[c] = (uint8_t)count;
     }
     for (size_t d = 0; d < b->dummies; d++) {
-        uint32_t of_modality = 0;
+        size_t stands_for = dummy_condition(b, b->dummy[d].modality);
         bool held = false;
         for (size_t c = 0; c < m->conditions; c++)
-            if (m->condition[c].modality == b->dummy[d].modality) {
-                of_modality |= UINT32_C(1) << c;
-                held = held || out->count[c];
-            }
-        if (b->dummy[d].active && !held)
-            out->dummy |= of_modality;
+            held = held || (m->condition[c].modality == b->dummy[d].modality && out->count[c]);
+        if (b->dummy[d].active && !held && stands_for < m->conditions)
+            out->dummy |= UINT32_C(1) << stands_for;
     }
     return LS_OK;
 }

@@ -7,9 +7,9 @@
 #include "ir/system.h"
 #include "machine/machine.h"
 #include "plan/plan.h"
+#include "scenario/keys.h"
 
 enum ls_plan_kind { LS_PLAN_POLICY, LS_PLAN_UNITS, LS_PLAN_RAW };
-enum ls_key_effect { LS_KEY_HONOURED, LS_KEY_NO_EFFECT, LS_KEY_REFUSED };
 struct ls_key_note { const char *key; enum ls_key_effect effect; const char *why; struct ls_loc at; };
 
 struct ls_expect { bool present; enum ls_verdict verdict; const char *seen_as, *payload, *unit, *op, *rule; uint64_t ranks, microbatches;
@@ -35,6 +35,7 @@ struct ls_scenario {
     struct ls_specs specs;
     struct ls_mesh mesh;
     struct ls_freeze freeze;
+    bool *at_sharding, *final;               /* requires_grad, as ls_multimodal_freeze says */
     struct ls_policy policy;                 /* POLICY */
     struct ls_unit_input *unit; size_t units; /* UNITS */
     struct ls_entry *entry; size_t entries;
@@ -46,20 +47,28 @@ struct ls_scenario {
     struct ls_expect expect;
     struct ls_key_note *note; size_t notes;  /* AutoModel's own keys that occur */
 };
+/* Everything is owned by `arena` and `names`, also after an error, whose position points there. *out must not be moved.
+ *   errors  LS_EINPUT with the position of the key that is wrong */
 LS_MUST_USE enum ls_code ls_scenario_load(const char *path, struct ls_arena *arena, struct ls_names *names,
                                           struct ls_scenario *out, struct ls_error *err);
 LS_MUST_USE enum ls_code ls_scenario_read(const char *text, size_t length, const char *path, struct ls_arena *arena,
                                           struct ls_names *names, struct ls_scenario *out, struct ls_error *err);
 
-/* A scenario compiled: the plan, the letters and the system to check. For raw programs plan and letters are empty. */
+/* A scenario compiled: the plan, the letters and the system to check. For raw programs plan and letters are empty. Its parts
+ * point into it: it must not be moved. */
 struct ls_compiled {
+    struct ls_arena *arena;      /* owns everything below */
     struct ls_tables tables;
     struct ls_plan plan;
     struct ls_letters letters;
     struct ls_rounds rounds;
+    struct ls_batch batch;       /* as the variant changed it; dummies have their final `active` */
     struct ls_system system;
     struct ls_refusal refusal;   /* refusal.rule != NULL: refused at set-up, system is empty */
 };
+/* Plan, letters, system. What the framework or (unless `force`) a contract of the proposed rules refuses is a refusal, not an
+ * error. Several compiled forms of one scenario may live at a time.
+ *   errors  LS_EINPUT: the variant does not fit the scenario, or the scenario's contradictions show only here */
 LS_MUST_USE enum ls_code ls_scenario_compile(const struct ls_scenario *s, const struct ls_variant *variant, bool force,
                                              struct ls_compiled *out, struct ls_error *err);
 void ls_compiled_release(struct ls_compiled *c);

@@ -59,7 +59,7 @@ Test(letters, a_dummy_stands_in_for_a_modality_without_media)
     cr_assert_eq(ls_batch_letters(&f.batch, f.names, &f.arena, &l, NULL), LS_OK);
     const char *want[] = { "text only + vision dummy + audio dummy", "1 image + audio dummy", "1 video + audio dummy",
                            "1 audio + vision dummy" };
-    uint32_t bits[] = { 7, 4, 4, 3 };
+    uint32_t bits[] = { 5, 4, 4, 1 };
     cr_assert_eq(l.count, 4);
     for (size_t i = 0; i < 4; i++) {
         cr_expect_str_eq(ls_name_text(f.names, l.letter[i].name), want[i]);
@@ -68,6 +68,9 @@ Test(letters, a_dummy_stands_in_for_a_modality_without_media)
     dummy[1].active = false;
     cr_assert_eq(ls_batch_letters(&f.batch, f.names, &f.arena, &l, NULL), LS_OK);
     cr_expect_eq(l.letter[1].dummy, 0);
+    sample[1].images = 0; /* no sample holds images: the dummy stands in for a video */
+    cr_assert_eq(ls_batch_letters(&f.batch, f.names, &f.arena, &l, NULL), LS_OK);
+    cr_expect_eq(l.letter[0].dummy, 2);
     close_fixture(&f);
 }
 

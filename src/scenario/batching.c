@@ -1,0 +1,268 @@
+/* batch: what a step consists of, and what the replicas may hold. */
+#include "scenario/internal.h"
+
+#include <string.h>
+
+enum { SAMPLES_MAX = 4096 };
+
+/* An integer, or `any` (0). */
+static enum ls_code load_number(struct loader *l, const struct ls_yaml_node *n, const char *name, uint64_t max, uint64_t *out)
+{
+    if (ls_yaml_is_text(n, "any") && !n->quoted) {
+        *out = 0;
+        return LS_OK;
+    }
+    enum ls_code rc = ls_yaml_uint(n, name, 1, max, out, l->err);
+    if (rc != LS_OK && n->kind == LS_YAML_SCALAR && !ls_yaml_is_null(n) && (n->text[0] < '0' || n->text[0] > '9') && n->text[0] != '-')
+        ls_hint(l->err, "write a number, or any");
+    return rc;
+}
+
+static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
+{
+    static const char *const keys[] = { "text", "images", "videos", "audios", NULL };
+    struct ls_batch *b = &l->s->batch;
+    TRY(ls_yaml_list(n, "samples", l->err));
+    if (n->count == 0 || n->count > SAMPLES_MAX)
+        return ls_fail(l->err, LS_EINPUT, n->at, n->count ? "'samples' lists %zu samples; %d are possible" : "'samples' is an empty list",
+                       n->count, SAMPLES_MAX);
+    b->sample = LS_NEW(l->s->arena, struct ls_sample, n->count);
+    b->samples = n->count;
+    for (size_t i = 0; i < n->count; i++) {
+        struct ls_sample *s = &b->sample[i];
+        uint64_t *const to[] = { &s->text, &s->images, &s->videos, &s->audios };
+        TRY(ls_yaml_check_keys(n->item[i], "samples", keys, l->err));
+        s->at = n->item[i]->at;
+        for (size_t k = 0; k < 4; k++) {
+            const struct ls_yaml_node *v = ls_yaml_get(n->item[i], keys[k]);
+            if (v)
+                TRY(ls_yaml_uint(v, keys[k], 0, k ? 2 : 1u << 30, to[k], l->err));
+        }
+    }
+    return LS_OK;
+}
+
+static enum ls_code load_table(struct loader *l, const struct ls_yaml_node *n)
+{
+    struct ls_batch *b = &l->s->batch;
+    b->execution = LS_EXEC_TABLE;
+    TRY(ls_yaml_list(n, "table", l->err));
+    if (!n->count)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'table' is an empty list");
+    for (size_t r = 0; r < n->count; r++) {
+        const struct ls_yaml_node *row = n->item[r];
+        TRY(ls_yaml_list(row, "table", l->err));
+        if (r == 0) {
+            b->rows = n->count, b->columns = row->count;
+            b->table = LS_NEW(l->s->arena, uint32_t, ls_mul_size(b->rows, b->columns ? b->columns : 1));
+        }
+        if (row->count != b->columns)
+            return ls_fail(l->err, LS_EINPUT, row->at, "this row of 'table' has %zu columns, the first one %zu", row->count, b->columns);
+        for (size_t c = 0; c < row->count; c++) {
+            uint64_t sample = 0;
+            TRY(ls_yaml_uint(row->item[c], "table", 0, b->samples - 1, &sample, l->err));
+            b->table[r * b->columns + c] = (uint32_t)sample;
+        }
+    }
+    return LS_OK;
+}
+
+static enum ls_code load_uniform(struct loader *l, const struct ls_yaml_node *n)
+{
+    struct ls_batch *b = &l->s->batch;
+    const char *const *text;
+    b->execution = LS_EXEC_MODALITY_UNIFORM;
+    TRY(ls_load_texts(l, n, "uniform", &text, &b->uniforms));
+    if (!b->uniforms)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'uniform' is an empty list");
+    b->uniform = LS_NEW(l->s->arena, uint32_t, b->uniforms);
+    for (size_t i = 0; i < b->uniforms; i++) {
+        if (!ls_load_is_modality(l, text[i])) {
+            ls_fail(l->err, LS_EINPUT, n->item[i]->at, "'uniform' names the modality '%.60s', which the model does not have", text[i]);
+            ls_load_hint_modality(l, text[i]);
+            return LS_EINPUT;
+        }
+        b->uniform[i] = ls_name_id(l->s->names, text[i]);
+    }
+    return LS_OK;
+}
+
+static enum ls_code load_execution(struct loader *l, const struct ls_yaml_node *n)
+{
+    static const char *const names[] = { "any", "rank_uniform", "node_uniform", "at_least_one", NULL };
+    static const enum ls_execution kinds[] = { LS_EXEC_ANY, LS_EXEC_RANK_UNIFORM, LS_EXEC_NODE_UNIFORM, LS_EXEC_AT_LEAST_ONE };
+    static const char *const keys[] = { "uniform", "table", NULL };
+    struct ls_batch *b = &l->s->batch;
+    b->execution_at = n->at;
+    if (n->kind == LS_YAML_MAP) {
+        TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
+        if (n->count != 1)
+            return ls_fail(l->err, LS_EINPUT, n->at, "'execution' needs either 'uniform' or 'table'");
+        b->execution_at = n->pair[0].key->at;
+        return strcmp(n->pair[0].key->text, "table") == 0 ? load_table(l, n->pair[0].value) : load_uniform(l, n->pair[0].value);
+    }
+    size_t which = 0;
+    enum ls_code rc = ls_yaml_choice(n, "execution", names, &which, l->err);
+    if (rc != LS_OK && (ls_yaml_is_text(n, "table") || ls_yaml_is_text(n, "uniform")))
+        ls_hint(l->err, ls_yaml_is_text(n, "table") ? "write {table: [[0, 1], ...]}" : "write {uniform: [vision]}, or rank_uniform");
+    b->execution = kinds[which];
+    return rc;
+}
+
+static enum ls_code load_dummy(struct loader *l, const struct ls_yaml_node *key, const struct ls_yaml_node *n, struct ls_dummy_forward *d)
+{
+    static const char *const keys[] = { "covers", "linked", NULL };
+    const struct ls_yaml_node *covers = n, *v;
+    const char *const *text;
+    *d = (struct ls_dummy_forward){ .modality = ls_name_id(l->s->names, key->text), .linked = true, .active = true, .at = key->at };
+    if (!ls_load_is_modality(l, key->text)) {
+        ls_fail(l->err, LS_EINPUT, key->at, "'dummy_forward' names the modality '%.60s', which the model does not have", key->text);
+        ls_load_hint_modality(l, key->text);
+        return LS_EINPUT;
+    }
+    if (n->kind != LS_YAML_LIST) {
+        TRY(ls_yaml_check_keys(n, key->text, keys, l->err));
+        if (!(covers = ls_yaml_get(n, "covers")))
+            return ls_fail(l->err, LS_EINPUT, n->at, "'covers' is missing");
+        if ((v = ls_yaml_get(n, "linked")))
+            TRY(ls_yaml_bool(v, "linked", &d->linked, l->err));
+    }
+    TRY(ls_load_texts(l, covers, "covers", &text, &d->roles));
+    if (!d->roles)
+        return ls_fail(l->err, LS_EINPUT, covers->at, "'covers' is an empty list");
+    d->role = LS_NEW(l->s->arena, uint32_t, d->roles);
+    const struct ls_specs *specs = &l->s->specs;
+    for (size_t r = 0; r < d->roles; r++) {
+        const char *roles[65];
+        size_t count = 0;
+        d->role[r] = ls_name_id(l->s->names, text[r]);
+        bool found = false;
+        for (size_t i = 0; i < specs->count; i++)
+            if (specs->spec[i].modality == d->modality && specs->spec[i].role) {
+                found = found || specs->spec[i].role == d->role[r];
+                if (count < 64)
+                    roles[count++] = ls_name_text(l->s->names, specs->spec[i].role);
+            }
+        roles[count] = NULL;
+        if (found)
+            continue;
+        ls_fail(l->err, LS_EINPUT, covers->item[r]->at, "'covers' names the role '%.60s', which no %.60s module of the model has", text[r],
+                key->text);
+        const char *near = ls_nearest(text[r], roles);
+        if (near)
+            ls_hint(l->err, "did you mean '%s'?", near);
+        return LS_EINPUT;
+    }
+    return LS_OK;
+}
+
+static enum ls_code load_dummies(struct loader *l, const struct ls_yaml_node *n)
+{
+    struct ls_batch *b = &l->s->batch;
+    TRY(ls_yaml_map(n, "dummy_forward", l->err));
+    b->dummy = LS_NEW(l->s->arena, struct ls_dummy_forward, n->count ? n->count : 1);
+    for (; b->dummies < n->count; b->dummies++)
+        TRY(load_dummy(l, n->pair[b->dummies].key, n->pair[b->dummies].value, &b->dummy[b->dummies]));
+    return LS_OK;
+}
+
+/* `last`: true only in the last microbatch. */
+static void last_only(struct loader *l, struct ls_switch *out)
+{
+    size_t count = l->s->batch.microbatches ? (size_t)l->s->batch.microbatches : 2;
+    out->at = LS_NEW(l->s->arena, bool, count);
+    out->at[count - 1] = true;
+    out->count = count;
+}
+
+static enum ls_code load_switch(struct loader *l, const struct ls_yaml_node *n, const char *name, struct ls_switch *out)
+{
+    out->where = n->at;
+    if (ls_yaml_is_text(n, "last")) {
+        last_only(l, out);
+        return LS_OK;
+    }
+    out->count = n->kind == LS_YAML_LIST ? n->count : 1;
+    if (out->count == 0 || (n->kind == LS_YAML_LIST && !l->s->batch.microbatches))
+        return ls_fail(l->err, LS_EINPUT, n->at, out->count ? "'%s' is a list, but 'microbatches' is any" : "'%s' is an empty list", name);
+    out->at = LS_NEW(l->s->arena, bool, out->count);
+    if (n->kind == LS_YAML_LIST && n->count != l->s->batch.microbatches)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'%s' lists %zu values for %zu microbatches", name, n->count,
+                       (size_t)l->s->batch.microbatches);
+    for (size_t i = 0; i < out->count; i++) {
+        enum ls_code rc = ls_yaml_bool(n->kind == LS_YAML_LIST ? n->item[i] : n, name, &out->at[i], l->err);
+        if (rc != LS_OK && n->kind == LS_YAML_SCALAR && !ls_yaml_is_null(n))
+            ls_hint(l->err, "true, false, last, or a list with one value per microbatch");
+        if (rc != LS_OK)
+            return rc;
+    }
+    return LS_OK;
+}
+
+static enum ls_code load_accumulation(struct loader *l, const struct ls_yaml_node *n)
+{
+    static const char *const keys[] = { "gradient_sync", "all_reduce", "reshard_after_backward", "is_last_backward", NULL };
+    struct ls_batch *b = &l->s->batch;
+    struct ls_switch *const to[] = { &b->gradient_sync, &b->all_reduce, &b->reshard_after_backward, &b->is_last_backward };
+    const struct ls_yaml_node *v = NULL;
+    if (n)
+        TRY(ls_yaml_check_keys(n, "accumulation", keys, l->err));
+    for (size_t i = 0; n && i < 4; i++)
+        if ((v = ls_yaml_get(n, keys[i])))
+            TRY(load_switch(l, v, keys[i], to[i]));
+    if (!l->defer)
+        return LS_OK;
+    if (n && (v = ls_yaml_get(n, "gradient_sync")))
+        return ls_fail(l->err, LS_EINPUT, v->at, "'gradient_sync' cannot stand beside 'defer_fsdp_grad_sync', which sets it");
+    if (l->defer_value) {
+        b->gradient_sync.where = l->defer->at;
+        last_only(l, &b->gradient_sync);
+    }
+    return LS_OK;
+}
+
+static enum ls_code load_schedule(struct loader *l, const struct ls_yaml_node *n)
+{
+    static const char *const names[] = { "micro", "step", "eval", NULL };
+    struct ls_batch *b = &l->s->batch;
+    TRY(ls_yaml_list(n, "schedule", l->err));
+    if (!n->count)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'schedule' is an empty list");
+    b->schedule = LS_NEW(l->s->arena, enum ls_round_kind, n->count);
+    b->rounds = n->count;
+    size_t micros = 0;
+    for (size_t i = 0; i < n->count; i++) {
+        size_t which = 0;
+        TRY(ls_yaml_choice(n->item[i], "schedule", names, &which, l->err));
+        b->schedule[i] = (enum ls_round_kind)which;
+        micros += b->schedule[i] == LS_ROUND_MICRO;
+    }
+    if (!b->microbatches && micros != 1)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'schedule' holds 'micro' %zu times; with microbatches any it stands there once", micros);
+    if (b->microbatches && micros != b->microbatches)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'schedule' holds 'micro' %zu times, but 'microbatches' is %zu", micros,
+                       (size_t)b->microbatches);
+    return LS_OK;
+}
+
+enum ls_code ls_load_batch(struct loader *l)
+{
+    static const char *const keys[] = { "microbatches", "samples", "execution", "dummy_forward", "accumulation", "schedule", "steps", NULL };
+    struct ls_batch *b = &l->s->batch;
+    const struct ls_yaml_node *n = section(l, "batch"), *v;
+    TRY(ls_yaml_check_keys(n, "batch", keys, l->err));
+    *b = (struct ls_batch){ .model = &l->s->model, .microbatches = 1, .at = n->at, .execution_at = n->at };
+    static const char *const needed[] = { "microbatches", "samples", "execution" };
+    for (size_t i = 0; i < 3; i++)
+        if (!ls_yaml_get(n, needed[i]))
+            return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is missing in 'batch'", needed[i]);
+    TRY(load_number(l, ls_yaml_get(n, "microbatches"), "microbatches", LS_MICROBATCHES_MAX, &b->microbatches));
+    if ((v = ls_yaml_get(n, "steps")))
+        TRY(load_number(l, v, "steps", LS_STEPS_MAX, &b->steps));
+    TRY(load_samples(l, ls_yaml_get(n, "samples")));
+    TRY(load_execution(l, ls_yaml_get(n, "execution")));
+    if ((v = ls_yaml_get(n, "dummy_forward")))
+        TRY(load_dummies(l, v));
+    TRY(load_accumulation(l, ls_yaml_get(n, "accumulation")));
+    return (v = ls_yaml_get(n, "schedule")) ? load_schedule(l, v) : LS_OK;
+}

@@ -1,0 +1,173 @@
+/* A scenario and a variant of it -> plan, letters, system. */
+#include "scenario/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum ls_code check_variant(const struct ls_scenario *s, const struct ls_variant *v, struct ls_error *err)
+{
+    struct ls_loc whole = { s->path, 0, 0 };
+    if (s->kind == LS_PLAN_RAW && (v->frozen_sharding >= 0 || v->run_dummy_forward >= 0 || v->execution >= 0 || v->unused_params >= 0))
+        return ls_fail(err, LS_EINPUT, whole, "a raw program has no policy or batch that could be changed");
+    if (s->kind == LS_PLAN_UNITS && v->frozen_sharding >= 0)
+        return ls_fail(err, LS_EINPUT, whole, "'frozen_sharding' decides nothing here: 'units' lists the units");
+    if (v->execution == LS_EXEC_TABLE && s->batch.execution != LS_EXEC_TABLE)
+        return ls_fail(err, LS_EINPUT, whole, "the scenario has no table");
+    return LS_OK;
+}
+
+/* A dummy for every modality with conditional modules, that covers all of them. */
+static void force_dummies(const struct ls_scenario *s, struct ls_batch *b, struct ls_arena *arena)
+{
+    struct ls_dummy_forward *dummy = LS_NEW(arena, struct ls_dummy_forward, s->specs.count + 1);
+    size_t count = 0;
+    for (size_t i = 0; i < s->specs.count; i++) {
+        const struct ls_spec *spec = &s->specs.spec[i];
+        size_t k = 0;
+        while (k < count && dummy[k].modality != spec->modality)
+            k++;
+        if (k == count) {
+            dummy[count++] = (struct ls_dummy_forward){ .modality = spec->modality, .role = LS_NEW(arena, uint32_t, s->specs.count),
+                                                        .linked = true, .active = true, .at = spec->at };
+            for (size_t d = 0; d < b->dummies; d++)
+                if (b->dummy[d].modality == spec->modality)
+                    dummy[k].at = b->dummy[d].at;
+        }
+        dummy[k].role[dummy[k].roles++] = spec->role;
+    }
+    b->dummy = dummy;
+    b->dummies = count;
+}
+
+static void change_batch(const struct ls_scenario *s, const struct ls_variant *v, struct ls_batch *b, struct ls_arena *arena)
+{
+    *b = s->batch;
+    b->dummy = b->dummies ? ls_arena_copy(arena, s->batch.dummy, b->dummies * sizeof *b->dummy) : NULL;
+    if (v->run_dummy_forward == 1)
+        force_dummies(s, b, arena);
+    for (size_t i = 0; v->run_dummy_forward == 0 && i < b->dummies; i++)
+        b->dummy[i].active = false;
+    if (v->execution < 0)
+        return;
+    b->execution = (enum ls_execution)v->execution;
+    if (b->execution == LS_EXEC_MODALITY_UNIFORM && !b->uniforms) { /* every modality of the flow */
+        b->uniform = LS_NEW(arena, uint32_t, s->model.conditions + 1);
+        for (size_t i = 0; i < s->model.conditions; i++)
+            b->uniform[b->uniforms++] = s->model.condition[i].modality;
+    }
+}
+
+static void change_policy(const struct ls_scenario *s, const struct ls_variant *v, struct ls_policy *p, struct ls_arena *arena)
+{
+    *p = s->policy;
+    if (v->frozen_sharding < 0 && v->run_dummy_forward < 0)
+        return;
+    struct ls_modality_policy *m = p->modalities ? ls_arena_copy(arena, p->modality, p->modalities * sizeof *m) : NULL;
+    for (size_t i = 0; i < p->modalities; i++) {
+        if (v->frozen_sharding >= 0)
+            m[i].has_frozen = false;
+        if (v->run_dummy_forward >= 0)
+            m[i].dummy = v->run_dummy_forward ? LS_DUMMY_AUTO : LS_DUMMY_FALSE;
+    }
+    p->modality = m;
+    if (v->frozen_sharding >= 0)
+        p->frozen = (enum ls_frozen)v->frozen_sharding;
+}
+
+static enum ls_code make_plan(const struct ls_scenario *s, const struct ls_variant *v, const struct ls_policy *policy,
+                              struct ls_compiled *c, struct ls_error *err)
+{
+    struct ls_runtime runtime = s->runtime;
+    if (v->unused_params >= 0)
+        runtime.unused_params = (enum ls_unused)v->unused_params;
+    if (s->kind == LS_PLAN_POLICY)
+        return ls_plan_from_policy(&s->model, &s->specs, s->at_sharding, s->final, &s->mesh, &runtime, policy, &c->plan, &c->refusal, err);
+    struct ls_unit_input *unit = ls_arena_copy(c->arena, s->unit, s->units * sizeof *unit);
+    for (size_t i = 0; v->unused_params >= 0 && i < s->units; i++)
+        unit[i].unused_params = (enum ls_unused)v->unused_params;
+    enum ls_code rc = ls_plan_from_units(&s->model, s->final, &s->mesh, &runtime, unit, s->units, &c->plan, &c->refusal, err);
+    if (rc == LS_OK && !c->refusal.rule) {
+        c->plan.entry = s->entry;
+        c->plan.entries = s->entries;
+    }
+    return rc;
+}
+
+static enum ls_code make_system(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
+{
+    struct ls_system *y = &c->system;
+    y->free_dims = ls_scenario_free_dims(&s->mesh);
+    y->size[0] = s->mesh.replicate;
+    y->size[1] = s->mesh.shard;
+    y->level = (int)s->level;
+    y->kernels = s->kernels;
+    y->start_rule = (int)s->start;
+    TRY(ls_batch_letters(&c->batch, s->names, c->arena, &c->letters, err));
+    TRY(ls_batch_driver(&c->batch, c->arena, &c->rounds, &y->driver, err));
+    ls_batch_restrict(&c->letters, &c->rounds, c->arena, &y->driver);
+    TRY(ls_batch_contract(&c->batch, &c->letters, y->free_dims, ls_scenario_replicas(&s->mesh), c->arena, &y->contract, err));
+    struct ls_compile_input in = { .plan = &c->plan, .mesh = &s->mesh, .letters = &c->letters, .rounds = &c->rounds, .batch = &c->batch,
+                                   .specs = &s->specs, .step = s->step, .tables = &c->tables };
+    TRY(ls_fsdp2_open(&in, c->arena, &y->replica, err));
+    struct ls_comm_roles *comm = LS_NEW(c->arena, struct ls_comm_roles, c->tables.comm.count + 1);
+    uint32_t *part = LS_NEW(c->arena, uint32_t, y->replica->roles); /* no role is left out, all are in one part */
+    for (size_t i = 0; i < c->tables.comm.count; i++)
+        comm[i].part = part;
+    y->comm = comm;
+    return LS_OK;
+}
+
+enum ls_code ls_compile_raw(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
+{
+    (void)c;
+    return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "raw programs are not read yet");
+}
+
+static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant *v, bool force, struct ls_compiled *c, struct ls_error *err)
+{
+    TRY(check_variant(s, v, err));
+    if (s->kind == LS_PLAN_RAW)
+        return ls_compile_raw(s, c, err);
+    struct ls_policy policy;
+    change_batch(s, v, &c->batch, c->arena);
+    change_policy(s, v, &policy, c->arena);
+    if (s->kind == LS_PLAN_POLICY && policy.rules == LS_RULES_PROPOSED) {
+        struct setup in = { s, &policy, &c->batch, v->run_dummy_forward == 1 };
+        TRY(ls_setup_contracts(&in, c->arena, &c->refusal, err));
+        if (force)
+            c->refusal = (struct ls_refusal){ 0 };
+        if (c->refusal.rule)
+            return LS_OK;
+    }
+    TRY(make_plan(s, v, &policy, c, err));
+    return c->refusal.rule ? LS_OK : make_system(s, c, err);
+}
+
+enum ls_code ls_scenario_compile(const struct ls_scenario *s, const struct ls_variant *variant, bool force, struct ls_compiled *out,
+                                 struct ls_error *err)
+{
+    *out = (struct ls_compiled){ .arena = malloc(sizeof *out->arena) };
+    if (!out->arena)
+        ls_out_of_memory(sizeof *out->arena);
+    ls_arena_init(out->arena, 0);
+    ls_tables_init(&out->tables, out->arena);
+    ls_names_close(out->tables.names); /* ids of the model's names are used in ops: one interner for both */
+    out->tables.names = s->names;
+    enum ls_code rc = compile(s, variant, force, out, err);
+    if (rc != LS_OK)
+        ls_compiled_release(out);
+    return rc;
+}
+
+void ls_compiled_release(struct ls_compiled *c)
+{
+    if (!c->arena)
+        return;
+    if (c->batch.model) /* a raw program's transducer is another */
+        ls_fsdp2_close(c->system.replica);
+    c->tables.names = NULL; /* the scenario's */
+    ls_tables_release(&c->tables);
+    ls_arena_release(c->arena);
+    free(c->arena);
+    *c = (struct ls_compiled){ 0 };
+}

@@ -1,0 +1,226 @@
+/* What set-up refuses under the proposed rules. The facts stay apart: the resolver says which modules are conditional, freezing
+ * what trains, the batch contract whether ranks may differ, the policy what to do about it; here they are compared. */
+#include "base/hash.h"
+#include "scenario/internal.h"
+
+#include <assert.h>
+
+struct facts {
+    const struct setup *in;
+    const struct ls_model *model;
+    struct ls_arena *arena;
+    struct ls_letters letters;
+    struct ls_contract contract;
+    uint32_t dims;
+};
+
+static const struct ls_modality_policy *policy_of(const struct facts *f, uint32_t modality)
+{
+    for (size_t i = 0; i < f->in->policy->modalities; i++)
+        if (f->in->policy->modality[i].modality == modality)
+            return &f->in->policy->modality[i];
+    return NULL;
+}
+
+static struct ls_dummy_forward *dummy_of(const struct facts *f, uint32_t modality)
+{
+    for (size_t i = 0; i < f->in->batch->dummies; i++)
+        if (f->in->batch->dummy[i].modality == modality)
+            return &f->in->batch->dummy[i];
+    return NULL;
+}
+
+static bool covers(const struct ls_dummy_forward *d, uint32_t role)
+{
+    for (size_t i = 0; d && i < d->roles; i++)
+        if (d->role[i] == role)
+            return true;
+    return false;
+}
+
+/* What a letter runs inside a module: a hash of the calls, in order. */
+struct run { const struct facts *f; const struct ls_letter *letter; uint32_t module; uint32_t dummy; uint64_t hash; };
+
+static void run_flow(struct run *r, const struct ls_flow *flow, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_flow *s = &flow[i];
+        unsigned times = 1;
+        if (s->kind == LS_FLOW_WHEN) {
+            unsigned held = 0, conditions = 0;
+            for (unsigned c = 0; c < LS_CONDITIONS_MAX; c++)
+                if ((s->when | s->unless) >> c & 1) {
+                    conditions++;
+                    held += r->letter->count[c];
+                }
+            times = s->unless ? held == 0 : conditions > 1 ? held > 0 : held;
+            if (s->when && !held && (s->when & r->dummy))
+                times = 1;
+        } else if (s->kind == LS_FLOW_CALL && ls_module_contains(r->f->model, r->module, s->module)) {
+            r->hash = ls_hash_mix(r->hash, s->module);
+        }
+        for (unsigned t = 0; t < times; t++)
+            run_flow(r, s->body, s->count);
+    }
+}
+
+static uint64_t run_letter(const struct facts *f, uint32_t letter, uint32_t module, bool dummy)
+{
+    const struct ls_letter *l = &f->letters.letter[letter];
+    struct run r = { f, l, module, dummy ? l->dummy : 0, 1 };
+    run_flow(&r, &f->model->flow, 1);
+    return r.hash;
+}
+
+/* May members of a group over `dims` hold the two letters in one round? */
+static bool may_meet(const struct facts *f, uint32_t dims, uint32_t a, uint32_t b)
+{
+    size_t level = 0;
+    for (size_t i = 1; i < f->contract.levels; i++)
+        if (!(f->contract.dims[i] & dims))
+            level = i;
+    const uint32_t *class_of = f->contract.class_of[level];
+    return class_of ? class_of[a] == class_of[b] : a == b;
+}
+
+/* May two ranks of a group over `dims` run different things inside the module? */
+static bool may_differ(const struct facts *f, uint32_t module, uint32_t dims, bool dummy)
+{
+    const struct ls_contract *c = &f->contract;
+    if (!(dims & f->dims))
+        return false;
+    uint64_t *hash = LS_NEW(f->arena, uint64_t, f->letters.count);
+    for (uint32_t i = 0; i < f->letters.count; i++)
+        hash[i] = run_letter(f, i, module, dummy);
+    if (c->extra == LS_CONTRACT_TABLE) {
+        size_t shard = f->in->s->mesh.shard;
+        for (size_t r = 0; r < c->rows; r++)
+            for (size_t x = 1; x < c->columns; x++) {
+                size_t other = dims & LS_DIM_REPLICATE ? 0 : x - x % shard;
+                if (hash[c->table[r * c->columns + x]] != hash[c->table[r * c->columns + other]])
+                    return true;
+            }
+        return false;
+    }
+    for (uint32_t a = 0; a < f->letters.count; a++)
+        for (uint32_t b = 0; b < a; b++)
+            if (hash[a] != hash[b] && may_meet(f, dims, a, b))
+                return true;
+    return false;
+}
+
+/* Trainable parameters of a module, those of specs nested in it left out: they answer for themselves. */
+static bool trains(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_specs *specs = &f->in->s->specs;
+    const struct ls_model *m = f->model;
+    for (uint32_t at = spec->module; at < spec->module + m->module[spec->module].subtree; at++) {
+        bool nested = false;
+        for (size_t i = 0; i < specs->count; i++)
+            nested = nested || (specs->spec[i].module != spec->module && ls_module_contains(m, spec->module, specs->spec[i].module) &&
+                                ls_module_contains(m, specs->spec[i].module, at));
+        for (uint32_t p = m->module[at].first_param; !nested && p < m->module[at].first_param + m->module[at].params; p++)
+            if (f->in->s->final[m->param[p].canonical])
+                return true;
+    }
+    return false;
+}
+
+/* Frozen, and made into units of its own by `per_layer`: some item of a list lies in it. */
+static bool frozen_per_layer(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_modality_policy *p = policy_of(f, spec->modality);
+    const struct ls_model *m = f->model;
+    if ((p && p->has_frozen ? p->frozen : f->in->policy->frozen) != LS_FROZEN_PER_LAYER ||
+        !ls_module_fully_frozen(m, spec->module, f->in->s->at_sharding))
+        return false;
+    for (uint32_t at = spec->module + 1; at < spec->module + m->module[spec->module].subtree; at++)
+        if (m->module[m->module[at].parent].container != LS_NOT_CONTAINER)
+            return true;
+    return false;
+}
+
+static const char *spec_text(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_names *names = f->model->names;
+    return ls_arena_printf(f->arena, "'%s' (%s%s%s)", ls_name_text(names, f->model->module[spec->module].name),
+                           ls_name_text(names, spec->modality), spec->role ? " " : "", ls_name_text(names, spec->role));
+}
+
+static bool refuse(struct ls_refusal *out, const char *rule, struct ls_loc at, const char *text)
+{
+    *out = (struct ls_refusal){ rule, text, at };
+    return true;
+}
+
+/* One conditional module against the contracts. True if refused. */
+static bool check_spec(const struct facts *f, const struct ls_spec *spec, struct ls_refusal *refusal)
+{
+    const struct ls_modality_policy *p = policy_of(f, spec->modality);
+    const struct ls_dummy_forward *d = dummy_of(f, spec->modality);
+    bool active = d && d->active, covered = active && covers(d, spec->role);
+    const char *what = spec_text(f, spec), *execution = f->contract.name, *modality = ls_name_text(f->model->names, spec->modality);
+    if (frozen_per_layer(f, spec) && may_differ(f, spec->module, LS_DIM_SHARD, covered))
+        return refuse(refusal, "per_layer_needs_uniform_execution", p && p->has_frozen ? p->frozen_at : f->in->policy->frozen_at,
+                      ls_arena_printf(f->arena, "%s is frozen and sharded per layer, but execution '%s' lets ranks run it unequally",
+                                      what, execution));
+    if (!trains(f, spec) || !may_differ(f, spec->module, f->dims, false))
+        return false;
+    if (!active)
+        return refuse(refusal, "trainable_conditional_needs_dummy",
+                      p && p->dummy == LS_DUMMY_FALSE ? p->dummy_at : f->in->batch->execution_at,
+                      ls_arena_printf(f->arena, "%s is trainable and conditional, execution '%s' lets ranks run it unequally, and %s", what,
+                                      execution, d ? "its dummy forward is off" : "the model has no dummy forward for it"));
+    if (!covered)
+        return refuse(refusal, "partial_dummy", d->at,
+                      ls_arena_printf(f->arena, "the dummy forward of '%s' leaves out %s, which is trainable", modality, what));
+    if (!d->linked)
+        return refuse(refusal, "dummy_not_linked", d->at,
+                      ls_arena_printf(f->arena, "the dummy forward of '%s' does not enter the loss, so %s gets no gradient from it", modality,
+                                      what));
+    return false;
+}
+
+/* run_dummy_forward: auto runs it where it is needed and the model has one. */
+static void decide_dummies(const struct facts *f)
+{
+    const struct ls_specs *specs = &f->in->s->specs;
+    for (size_t k = 0; k < f->in->batch->dummies; k++) {
+        struct ls_dummy_forward *d = &f->in->batch->dummy[k];
+        const struct ls_modality_policy *p = policy_of(f, d->modality);
+        enum ls_dummy wanted = f->in->dummy_forced ? LS_DUMMY_TRUE : p ? p->dummy : LS_DUMMY_AUTO;
+        d->active = wanted == LS_DUMMY_TRUE;
+        for (size_t i = 0; wanted == LS_DUMMY_AUTO && i < specs->count; i++) {
+            const struct ls_spec *spec = &specs->spec[i];
+            if (spec->modality != d->modality || !spec->conditionally_executed)
+                continue;
+            d->active = d->active || (trains(f, spec) && may_differ(f, spec->module, f->dims, false)) ||
+                        (frozen_per_layer(f, spec) && may_differ(f, spec->module, LS_DIM_SHARD, false));
+        }
+    }
+}
+
+enum ls_code ls_setup_contracts(const struct setup *in, struct ls_arena *arena, struct ls_refusal *refusal, struct ls_error *err)
+{
+    const struct ls_scenario *s = in->s;
+    struct facts f = { .in = in, .model = &s->model, .arena = arena, .dims = ls_scenario_free_dims(&s->mesh) };
+    TRY(ls_batch_letters(in->batch, s->names, arena, &f.letters, err));
+    TRY(ls_batch_contract(in->batch, &f.letters, f.dims, ls_scenario_replicas(&s->mesh), arena, &f.contract, err));
+    decide_dummies(&f);
+    /* With the dummies decided the letters are others. */
+    TRY(ls_batch_letters(in->batch, s->names, arena, &f.letters, err));
+    TRY(ls_batch_contract(in->batch, &f.letters, f.dims, ls_scenario_replicas(&s->mesh), arena, &f.contract, err));
+    for (size_t i = 0; i < in->policy->modalities; i++) {
+        const struct ls_modality_policy *p = &in->policy->modality[i];
+        if (p->dummy == LS_DUMMY_TRUE && !dummy_of(&f, p->modality)) {
+            refuse(refusal, "dummy_missing", p->dummy_at,
+                   ls_arena_printf(arena, "'run_dummy_forward' is true, but the model has no dummy forward for '%s'",
+                                   ls_name_text(s->names, p->modality)));
+            return LS_OK;
+        }
+    }
+    for (size_t i = 0; i < s->specs.count; i++)
+        if (s->specs.spec[i].conditionally_executed && check_spec(&f, &s->specs.spec[i], refusal))
+            return LS_OK;
+    return LS_OK;
+}

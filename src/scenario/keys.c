@@ -1,0 +1,114 @@
+#include "scenario/keys.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define H LS_KEY_HONOURED
+#define N LS_KEY_NO_EFFECT
+#define R LS_KEY_REFUSED
+#define TP "acts on tensor parallelism only"
+#define FRAME "acts only while frames are sharded"
+#define NOT_TODAY "AutoModel has no such key today; it needs rules: proposed"
+
+/* AutoModel's are the fields of FSDP2Config, MoEParallelizerConfig, ParallelismSizes and of the freeze_config section. */
+static const struct ls_key_row rows[] = {
+    { "distributed", "strategy", H, H, 0, "fsdp2" },
+    { "distributed", "_target_", H, H, 0, "names the strategy" },
+    { "distributed", "dp_size", H, H, 0, "" },
+    { "distributed", "dp_replicate_size", H, H, 0, "" },
+    { "distributed", "cp_size", H, H, 0, "1; context parallelism is not modelled yet" },
+    { "distributed", "tp_size", H, H, 0, "1; tensor parallelism is not modelled yet" },
+    { "distributed", "pp_size", H, H, 0, "1; pipeline parallelism is not modelled yet" },
+    { "distributed", "ep_size", H, H, 0, "1; expert parallelism is not modelled yet" },
+    { "distributed", "reshard_after_forward", H, H, 0, "" },
+    { "distributed", "mp_policy", H, H, 0, "" },
+    { "distributed", "activation_checkpointing", H, H, 0, "true or full" },
+    { "distributed", "activation_checkpointing_scope", H, H, 0, "all; other scopes are not modelled yet" },
+    { "distributed", "defer_fsdp_grad_sync", H, H, 0, "becomes batch.accumulation.gradient_sync" },
+    { "distributed", "enable_fsdp2_prefetch", H, H, 0, "" },
+    { "distributed", "fsdp2_forward_prefetch_depth", H, H, 0, "" },
+    { "distributed", "fsdp2_backward_prefetch_depth", H, H, 0, "" },
+    { "distributed", "multimodal", H, H, 0, "" },
+    { "distributed", "sequence_parallel", N, N, 0, TP },
+    { "distributed", "tp_plan", N, N, 0, TP },
+    { "distributed", "enable_async_tensor_parallel", N, N, 0, TP },
+    { "distributed", "patch_is_packed_sequence", N, N, 0, "changes attention, not collectives" },
+    { "distributed", "autocast_dtype", N, N, 0, "changes compute, not what FSDP gathers or reduces" },
+    { "distributed", "enable_compile", N, N, 0, "compiles inside the layers; FSDP's hooks stay around them" },
+    { "distributed", "backend", N, N, 0, "names the process groups' backend" },
+    { "distributed", "moe", N, N, 0, "acts on expert parallelism only" },
+    { "distributed", "pipeline", N, N, 0, "acts on pipeline parallelism only" },
+    { "distributed", "offload_policy", R, R, 0, "offloading to the host is not modelled" },
+    { "distributed", "frozen_multimodal_sharding", R, R, 0, "write multimodal: {frozen_sharding: ...}" },
+    { "distributed", "cp_vision_frame_sharding", R, R, 0, "write multimodal: {vision: {frame_sharding: ...}}" },
+    { "distributed", "rules", H, H, 1, "" },
+    { "distributed", "prefetch", H, H, 1, "" },
+
+    { "distributed.mp_policy", "param_dtype", H, H, 0, "" },
+    { "distributed.mp_policy", "reduce_dtype", H, H, 0, "" },
+    { "distributed.mp_policy", "output_dtype", H, H, 0, "" },
+    { "distributed.mp_policy", "cast_forward_inputs", H, H, 0, "" },
+    { "distributed.mp_policy", "_target_", N, N, 0, "there is one class of policies" },
+    { "distributed.mp_policy", "param", H, H, 1, "" },
+    { "distributed.mp_policy", "reduce", H, H, 1, "" },
+    { "distributed.mp_policy", "output", H, H, 1, "" },
+    { "distributed.mp_policy", "cast_inputs", H, H, 1, "" },
+
+    { "distributed.multimodal", "frozen_sharding", H, H, 0, "" },
+    { "distributed.multimodal", "validate_rank_uniform_execution", H, R, 0, NOT_TODAY },
+    { "distributed.multimodal.MODALITY", "frame_sharding", H, H, 0, "enabled: false; needs context parallelism otherwise" },
+    { "distributed.multimodal.MODALITY", "frozen_sharding", H, R, 0, NOT_TODAY },
+    { "distributed.multimodal.MODALITY", "run_dummy_forward", H, R, 0, NOT_TODAY },
+    { "distributed.multimodal.MODALITY.frame_sharding", "enabled", H, H, 0, "false" },
+    { "distributed.multimodal.MODALITY.frame_sharding", "mesh_dims", N, N, 0, FRAME },
+    { "distributed.multimodal.MODALITY.frame_sharding", "min_tokens", N, N, 0, FRAME },
+    { "distributed.multimodal.MODALITY.frame_sharding", "cost_alpha", N, N, 0, FRAME },
+    { "distributed.multimodal.MODALITY.frame_sharding", "min_frames", N, N, 0, FRAME },
+    { "distributed.multimodal.MODALITY.frame_sharding", "min_local_patch_rows", N, N, 0, FRAME },
+
+    { "freeze_config", "freeze_vision_tower", H, H, 0, "" },
+    { "freeze_config", "freeze_audio_tower", H, H, 0, "" },
+    { "freeze_config", "freeze_language_model", H, H, 0, "" },
+    { "freeze_config", "freeze_video_embedder", H, H, 0, "" },
+    { "freeze_config", "freeze_embeddings", R, N, 0, "AutoModel never reads it for multimodal models" },
+    { "freeze_config", "language_model", H, R, 0, NOT_TODAY },
+    { "freeze_config", "modules", H, R, 0, NOT_TODAY },
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+const struct ls_key_row *ls_key_rows(size_t *count)
+{
+    *count = ROWS;
+    return rows;
+}
+
+const struct ls_key_row *ls_key_find(const char *section, const char *key)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].section, section) == 0 && strcmp(rows[i].key, key) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+const char *ls_key_effect_name(enum ls_key_effect e)
+{
+    switch (e) {
+    case LS_KEY_HONOURED: return "honoured";
+    case LS_KEY_NO_EFFECT: return "without effect";
+    case LS_KEY_REFUSED: return "refused";
+    }
+    assert(0 && "unknown effect");
+    return "";
+}
+
+size_t ls_key_names(const char *section, const char **names, size_t room)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].section, section) == 0) {
+            assert(count + 1 < room);
+            names[count++] = rows[i].key;
+        }
+    names[count] = NULL;
+    return count;
+}
