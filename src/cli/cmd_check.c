@@ -1,0 +1,305 @@
+/* lockstep check: one verdict per scenario. */
+#include "advise/advise.h"
+#include "cli/cli.h"
+#include "cli/files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct options {
+    struct ls_assess_options assess;
+    const char *witness;
+    bool many;
+};
+
+struct tally { size_t files, as_expected, errors; enum ls_code worst; };
+
+static void count(struct tally *t, enum ls_code code)
+{
+    /* An input error says more about the run than a verdict; a backend failure more than both. */
+    static const int weight[] = { [LS_OK] = 0, [LS_EUNDECIDED] = 1, [LS_EVIOLATED] = 2, [LS_EINPUT] = 3, [LS_EUSAGE] = 3,
+                                  [LS_EBACKEND] = 4 };
+    if (weight[code] > weight[t->worst])
+        t->worst = code;
+}
+
+static enum ls_code exit_code(const struct ls_scenario *s, const struct ls_assessment *a, bool as_expected)
+{
+    if (as_expected)
+        return LS_OK;
+    return a->verdict == LS_UNDECIDED && !s->expect.present ? LS_EUNDECIDED : LS_EVIOLATED;
+}
+
+static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const struct ls_assessment *a, bool as_expected,
+                          const char *why)
+{
+    struct ls_str line = { 0 };
+    ls_json_object(j);
+    ls_json_key(j, "name");
+    ls_json_text(j, s->name);
+    ls_json_key(j, "file");
+    ls_json_text(j, s->path);
+    ls_json_key(j, "verdict");
+    ls_json_text(j, ls_verdict_name(a->verdict));
+    ls_json_key(j, "known");
+    ls_json_text(j, a->verdict != LS_SAFE ? NULL : a->check.known == LS_KNOWN_PROVED ? "proved"
+                    : a->check.known == LS_KNOWN_EXPLORED ? "explored" : "executed");
+    ls_json_key(j, "seen_as");
+    ls_json_text(j, a->seen_as);
+    ls_json_key(j, "expected");
+    ls_json_text(j, s->expect.present ? ls_verdict_name(s->expect.verdict) : NULL);
+    ls_json_key(j, "as_expected");
+    ls_json_bool(j, as_expected);
+    ls_json_key(j, "difference");
+    ls_json_text(j, as_expected ? NULL : why);
+    ls_json_key(j, "where");
+    ls_assessment_line(s, a, &line);
+    ls_json_text(j, a->verdict == LS_SAFE ? NULL : ls_str_text(&line));
+    ls_json_key(j, "ranks");
+    ls_json_uint(j, a->check.witness ? a->check.witness->job.ranks : 0);
+    ls_json_key(j, "minimal");
+    ls_json_bool(j, a->check.witness && a->check.witness->minimal);
+    ls_json_key(j, "states");
+    ls_json_uint(j, a->check.states);
+    ls_json_key(j, "macro_states");
+    ls_json_uint(j, a->check.macro_states);
+    ls_json_key(j, "folded_rounds");
+    ls_json_uint(j, a->check.folded_rounds);
+    ls_json_key(j, "explored");
+    ls_json_uint(j, a->check.explored);
+    ls_json_key(j, "seconds");
+    ls_json_real(j, a->seconds);
+    ls_json_key(j, "repairs");
+    ls_json_array(j);
+    for (size_t i = 0; i < a->repairs; i++) {
+        ls_json_object(j);
+        ls_json_key(j, "change");
+        ls_json_text(j, a->repair[i].change);
+        ls_json_key(j, "proved");
+        ls_json_bool(j, a->repair[i].proved);
+        ls_json_key(j, "needs");
+        ls_json_text(j, a->repair[i].needs);
+        ls_json_end_object(j);
+    }
+    ls_json_end_array(j);
+    ls_json_key(j, "keys");
+    ls_json_array(j);
+    for (size_t i = 0; i < s->notes; i++) {
+        static const char *const effect[] = { "honoured", "without_effect", "refused" };
+        ls_json_object(j);
+        ls_json_key(j, "key");
+        ls_json_text(j, s->note[i].key);
+        ls_json_key(j, "effect");
+        ls_json_text(j, effect[s->note[i].effect]);
+        ls_json_key(j, "why");
+        ls_json_text(j, s->note[i].why);
+        ls_json_end_object(j);
+    }
+    ls_json_end_array(j);
+    ls_json_end_object(j);
+    ls_str_release(&line);
+}
+
+static void json_failed(struct ls_json *j, const char *path, const struct ls_error *err)
+{
+    ls_json_object(j);
+    ls_json_key(j, "file");
+    ls_json_text(j, path);
+    ls_json_key(j, "error");
+    ls_report_json(j, err);
+    ls_json_end_object(j);
+}
+
+static void print_one(const struct ls_cli *cli, const struct options *o, const struct ls_scenario *s, const struct ls_assessment *a,
+                      bool as_expected, const char *why)
+{
+    struct ls_str out = { 0 };
+    enum ls_style style = a->verdict == LS_SAFE ? LS_GREEN : a->verdict == LS_UNDECIDED ? LS_YELLOW : LS_RED;
+    if (o->many) {
+        const char *mark = as_expected ? "ok  " : "FAIL";
+        printf("%s%s%s  %-44s ", ls_style(cli->colour_out, as_expected ? LS_GREEN : LS_RED), mark,
+               ls_style(cli->colour_out, LS_PLAIN), s->name);
+        ls_assessment_line(s, a, &out);
+        printf("%s", ls_str_text(&out));
+        if (!as_expected)
+            printf("  [%s]", why);
+        printf("\n");
+    } else {
+        ls_assessment_print(s, a, a->check.witness && !o->witness ? "lockstep check --witness FILE saves this run as a scenario" : NULL,
+                            ls_style(cli->colour_out, style), ls_style(cli->colour_out, LS_PLAIN), &out);
+        printf("%s", ls_str_text(&out));
+        for (size_t i = 0; i < s->notes; i++)
+            if (s->note[i].effect == LS_KEY_NO_EFFECT)
+                printf("  note            '%s' has no effect here: %s\n", s->note[i].key, s->note[i].why);
+        if (s->expect.present)
+            printf("  %s\n", as_expected ? "as expected" : why);
+    }
+    ls_str_release(&out);
+}
+
+static enum ls_code check_file(const struct ls_cli *cli, struct options *o, const char *path, struct ls_json *j, struct tally *t)
+{
+    struct ls_arena arena;
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    struct ls_error err = { 0 };
+    struct ls_scenario s;
+    struct ls_assessment a;
+    struct ls_str why = { 0 }, text = { 0 };
+    enum ls_code rc = ls_scenario_load(path, &arena, names, &s, &err);
+    bool assessed = false;
+    if (rc == LS_OK)
+        rc = ls_assess(&s, &o->assess, &arena, &a, &err);
+    if (rc == LS_OK) {
+        assessed = true;
+        bool as_expected = ls_as_expected(&s, &a, &why);
+        t->as_expected += as_expected;
+        if (o->witness) {
+            rc = ls_witness_scenario(&s, &a, &arena, &text, &err);
+            if (rc == LS_OK)
+                rc = ls_write_file(o->witness, ls_str_text(&text), text.length, &err);
+        }
+        if (rc == LS_OK) {
+            if (j)
+                json_scenario(j, &s, &a, as_expected, ls_str_text(&why));
+            else
+                print_one(cli, o, &s, &a, as_expected, ls_str_text(&why));
+            rc = exit_code(&s, &a, as_expected);
+            count(t, rc);
+            rc = LS_OK;
+        }
+    }
+    if (rc != LS_OK) { /* bad input: said, counted, and the others go on */
+        t->errors++;
+        count(t, rc);
+        if (j)
+            json_failed(j, path, &err);
+        else
+            ls_report_text(cli, stderr, &err);
+    }
+    if (assessed)
+        ls_assessment_release(&a);
+    ls_str_release(&why);
+    ls_str_release(&text);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    return rc;
+}
+
+static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_error *err)
+{
+    *o = (struct options){ .assess = { .variant = LS_AS_WRITTEN, .repairs = !ls_cli_flag(cli, "no-repairs"),
+                                       .force = ls_cli_flag(cli, "force") } };
+    o->assess.check.gradients = true;
+    o->assess.check.races = true;
+    o->witness = ls_cli_value(cli, "witness");
+    const char *policy = ls_cli_value(cli, "policy"), *contract = ls_cli_value(cli, "contract");
+    static const char *const policies[] = { "root", "per_layer", "replicate", NULL };
+    if (policy) {
+        for (int i = 0; policies[i]; i++)
+            if (strcmp(policies[i], policy) == 0)
+                o->assess.variant.frozen_sharding = i;
+        if (o->assess.variant.frozen_sharding < 0)
+            return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--policy' is '%s', not one of root, per_layer, replicate", policy);
+    }
+    if (contract) {
+        if (strcmp(contract, "any") == 0)
+            o->assess.variant.execution = LS_EXEC_ANY;
+        else if (strcmp(contract, "rank_uniform") == 0)
+            o->assess.variant.execution = LS_EXEC_RANK_UNIFORM;
+        else
+            return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--contract' is '%s', not one of any, rank_uniform", contract);
+    }
+    uint64_t replicas = 0, seconds = 0;
+    enum ls_code rc = ls_cli_uint(cli, "replicas", 1, 64, &replicas, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "seconds", 1, 1000000, &seconds, err);
+    o->assess.check.replicas_max = (size_t)replicas;
+    o->assess.check.seconds_max = (double)seconds;
+    return rc;
+}
+
+static int run(const struct ls_cli *cli, int argc, char **argv)
+{
+    struct ls_error err = { 0 };
+    struct options o;
+    if (argc < 1)
+        return ls_usage(cli, "check takes one or more files or folders");
+    if (read_options(cli, &o, &err) != LS_OK)
+        return ls_report(cli, &err);
+    struct ls_arena arena;
+    ls_arena_init(&arena, 0);
+    ls_paths paths = { 0 };
+    bool folder = false, any_folder = false;
+    enum ls_code rc = LS_OK;
+    for (int i = 0; i < argc && rc == LS_OK; i++) {
+        rc = ls_paths_add(&paths, &arena, argv[i], &folder, &err);
+        any_folder |= folder;
+    }
+    o.many = paths.count > 1 || any_folder;
+    if (rc == LS_OK && o.many && o.witness)
+        rc = ls_fail(&err, LS_EUSAGE, LS_NOWHERE, "'--witness' goes with one scenario, but there are %zu", paths.count);
+    if (o.many)
+        o.assess.repairs = o.assess.repairs && cli->json;
+    struct tally t = { 0 };
+    struct ls_json j;
+    struct ls_str text = { 0 };
+    struct ls_progress progress;
+    if (rc == LS_OK) {
+        ls_progress_open(cli, &progress);
+        if (cli->json) {
+            ls_cli_json_open(cli, &j, &text);
+            ls_json_key(&j, "scenarios");
+            ls_json_array(&j);
+        }
+        for (size_t i = 0; i < paths.count; i++) {
+            if (o.many)
+                ls_progress_show(&progress, "%zu/%zu %s", i + 1, paths.count, paths.at[i]);
+            if (!cli->json)
+                ls_progress_close(&progress);
+            check_file(cli, &o, paths.at[i], cli->json ? &j : NULL, &t);
+            t.files++;
+        }
+        ls_progress_close(&progress);
+        if (cli->json) {
+            ls_json_end_array(&j);
+            ls_json_key(&j, "files");
+            ls_json_uint(&j, t.files);
+            ls_json_key(&j, "as_expected");
+            ls_json_uint(&j, t.as_expected);
+            ls_json_key(&j, "errors");
+            ls_json_uint(&j, t.errors);
+            ls_cli_json_close(&j);
+        } else if (o.many) {
+            printf("%zu scenarios: %zu as expected, %zu not, %zu not read\n", t.files, t.as_expected,
+                   t.files - t.as_expected - t.errors, t.errors);
+        }
+    }
+    ls_vec_release(&paths);
+    ls_arena_release(&arena);
+    return rc == LS_OK ? (int)t.worst : ls_report(cli, &err);
+}
+
+static const struct ls_option options[] = {
+    { "policy", "NAME", "as if frozen_sharding were root, per_layer or replicate" },
+    { "contract", "NAME", "as if execution were any or rank_uniform" },
+    { "force", NULL, "check a plan that set-up refuses, and show how it fails" },
+    { "witness", "FILE", "save the failing run as a scenario" },
+    { "no-repairs", NULL, "do not look for repairs" },
+    { "replicas", "N", "explore up to N replicas where nothing can be proved (default 6)" },
+    { "seconds", "N", "give up after N seconds" },
+    { 0 },
+};
+static const struct ls_example examples[] = {
+    { "check scenarios/mixed-media", "every scenario below a folder, one line each" },
+    { "check scenarios/mixed-media/per-layer.yaml", "one scenario, with its smallest counterexample and repairs" },
+    { "check --policy replicate plan.yaml", "the same plan under another policy" },
+    { "check --json plan.yaml", "for programs" },
+    { 0 },
+};
+const struct ls_command ls_command_check = {
+    .name = "check", .run = run, .operands = "FILE|FOLDER...", .summary = "will every rank issue the same collectives?",
+    .text = "Compiles each scenario to the operations that every rank issues, and proves that no batch the contract allows makes\n"
+            "ranks diverge, or shows the smallest run that fails. Exit status: 0 safe, or as the scenario's `expect:` says; 1 not;\n"
+            "3 bad input; 5 undecided.",
+    .options = options, .examples = examples };
