@@ -4,9 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COMMAND_ADDRESS(name) &ls_command_##name,
-const struct ls_command *const ls_commands[] = { LS_COMMANDS(COMMAND_ADDRESS) NULL };
-
 static int run(struct ls_cli *cli, int argc, char **argv)
 {
     struct ls_error err = { 0 };

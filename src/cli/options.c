@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define COMMAND_ADDRESS(name) &ls_command_##name,
+const struct ls_command *const ls_commands[] = { LS_COMMANDS(COMMAND_ADDRESS) NULL };
+
 const struct ls_option ls_global_options[] = {
     { "json", NULL, "print one JSON object instead of text" },
     { "color", "WHEN", "auto (default), always or never; auto obeys NO_COLOR" },

@@ -69,8 +69,8 @@ static void print_excerpt(const struct ls_cli *cli, FILE *out, struct ls_loc at)
         caret += n ? n : 1;
         column++;
     }
-    if (column < at.column && caret == LINE_MAX_BYTES - 1)
-        return; /* the line is longer than what was read */
+    if (length == LINE_MAX_BYTES - 1 && length - caret < WINDOW)
+        return; /* the line goes on beyond what was read, perhaps in the middle of a character */
     if (caret > WINDOW * 3 / 4) {
         from = caret - WINDOW / 2;
         while (from < caret && ((unsigned char)line[from] & 0xc0) == 0x80)
