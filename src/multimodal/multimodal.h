@@ -23,17 +23,27 @@ struct ls_specs { struct ls_spec *spec; size_t count; const char **warning; size
 /* One entry of `multimodal.modules`. path must exist. */
 struct ls_override { const char *path, *modality, *role; int conditionally_executed; struct ls_loc at; }; /* -1: not given */
 
-/* Resolves the specs of a model. Under LS_RULES_AUTOMODEL only the leaf names count (17 names, maximal selection by prefix). */
+/* Resolves the specs of a model, in tree order. Under LS_RULES_AUTOMODEL only the leaf names count (17 names, maximal selection
+ * by prefix) and overrides are refused. Under LS_RULES_PROPOSED paths are canonical (aliases give the same module), and a module
+ * inside another resolved one stays only if its modality, role or conditional execution differs, or an override names it.
+ *   errors  LS_EINPUT: an override whose path does not exist, or that names a module twice */
 LS_MUST_USE enum ls_code ls_multimodal_resolve(const struct ls_model *m, enum ls_rules rules,
                                                const struct ls_override *override, size_t overrides,
                                                struct ls_specs *out, struct ls_error *err);
 
-/* Freezing. requires_grad[params] starts all true. */
+bool ls_multimodal_name(const char *leaf); /* one of the 17 leaf names of AutoModel's taxonomy */
+/* [params]: index of the innermost spec around the parameter's module, or LS_NO_ID: a spec's own part is its subtree without the
+ * subtrees of specs nested in it. */
+uint32_t *ls_specs_of_params(const struct ls_model *m, const struct ls_specs *specs, struct ls_arena *arena);
+
+/* Freezing. requires_grad[params] starts true for floating-point parameters. AutoModel's keys freeze by substrings of
+ * module names under both rule sets; the proposed keys freeze own parts of specs by modality and role, and `language_model`
+ * there means every parameter outside all specs. A tied parameter is one object: frozen under any of its names. */
 struct ls_freeze {
     bool present;                       /* freeze_config given */
     bool vision_tower, audio_tower, language_model, video_embedder;  /* automodel's keys */
     const struct ls_yaml_node *proposed; /* the freeze_config mapping itself when it uses (modality, role) keys, else NULL */
-    const char *const *freeze, *const *train; size_t freezes, trains; /* parameter globs, applied last */
+    const char *const *freeze, *const *train; size_t freezes, trains; /* parameter globs, applied last (also after peft_base) */
     bool peft_base;                     /* PEFT: everything but adapters is frozen after sharding */
     struct ls_loc at;
 };
