@@ -17,6 +17,7 @@ class Stmt:
     makes: list = dataclasses.field(default_factory=list)
     plain: list = dataclasses.field(default_factory=list)     # inputs of the flow that it is given, without gradient
     returns: list = dataclasses.field(default_factory=list)   # call with body: values it returns
+    interior: list = dataclasses.field(default_factory=list)  # returned, but only read on inside: not listed
     params: list = None             # full names; None: all of the subtree (call), none (op)
     body: list = None
     no_grad: bool = False
@@ -152,6 +153,8 @@ def name_values(cases):
             item = s.kind == "call" and s.target.rsplit(".", 1)[-1].isdigit()
             if len(s.makes) == 1 and s.deps and ((s.kind == "op" and s.target in MERGING) or (item and len(s.deps) == 1)):
                 lives.join(s.deps[0], s.makes[0])
+            if item and s.body is not None and s.deps and len(s.returns) == 1:
+                lives.join(s.deps[0], s.returns[0])
     makers, order, chain = {}, [], {}
 
     def visit(body, above):
@@ -185,6 +188,9 @@ def name_values(cases):
         s = makers[first]
         # A value that leaves calls takes the name of the call it leaves: the outermost, or the one below it if it
         # leaves three or more, so that a tower's several results stay apart.
+        # One that leaves beside the results (a shared key or value) keeps the name of its maker.
+        if any(first not in c.returns for c in chain[first] if first in escapes.get(c.id, ())):
+            return last_name(s.target)
         left = [s.target] + [c.target for c in reversed(chain[first]) if first in escapes.get(c.id, ())]
         return last_name(left[1] if len(left) == 2 else left[-2] if len(left) > 2 else left[0])
 
@@ -223,14 +229,25 @@ def merge(cases, conditions):
 
     escape = [escaping(lives, k, c) for k, c in enumerate(cases)]
 
+    bound = [{name[v] for v in lives.live if k in lives.live[v]} for k in range(len(cases))]
+
+    def unbound(names, ks):
+        return not any(names & bound[k] for k in ks)
+
+    def compatible(p, s):
+        """Whether one statement that reads the inputs of both reads nothing more in the cases of either."""
+        return unbound(set(s["in"]) - set(p["in"]), p["cases"]) and unbound(set(p["in"]) - set(s["in"]), s["cases"])
+
     def node(k, s):
         out = {"kind": s.kind, "target": s.target, "id": s.id, "cases": {k}, "params": s.params, "no_grad": s.no_grad}
         if s.body is None:
-            out.update({"in": named(s.deps) or list(s.plain), "out": named(s.makes), "pass": []})
+            out.update({"in": named(s.deps) or list(s.plain), "out": named(s.makes), "pass": [], "side": []})
         else:
             outer, later, returned = interface(k, s)
             inner = {p for x in walk(s.body) if x.body is None and not x.deps for p in x.plain}
             out.update({"in": list(dict.fromkeys([p for p in s.plain if p in inner] + named(outer))), "out": named(later), "pass": named(returned)})
+            results = s.returns + s.interior
+            out["side"] = named([v for v in outer if v not in s.deps and v not in returned] + [v for v in later if v not in results])
             out["body"] = [node(k, x) for x in s.body]
         return out
 
@@ -241,7 +258,10 @@ def merge(cases, conditions):
         """The statements of b put into a, by identity."""
         at = 0
         for s in b:
-            place = next((i for i, t in enumerate(a) if t["id"] == s["id"]), None)
+            same = [i for i, t in enumerate(a) if t["id"] == s["id"]]
+            place = next((i for i in same if s["kind"] == "call" or compatible(a[i], s)), None)
+            if same and place is None:
+                at = max(at, same[-1] + 1)
             if place is None:
                 a.insert(at, s)
                 at += 1
@@ -249,7 +269,7 @@ def merge(cases, conditions):
             if place < at:
                 raise SystemExit(f"{s['id']} runs in another order when the batch holds other media")
             t = a[place]
-            for key in ("in", "out", "pass"):
+            for key in ("in", "out", "pass", "side"):
                 t[key] = union(t[key], s[key])
             if t["params"] != s["params"] or t["no_grad"] != s["no_grad"]:
                 raise SystemExit(f"{s['id']} uses other parameters when the batch holds other media")
@@ -263,19 +283,13 @@ def merge(cases, conditions):
     for k in order[1:]:
         combine(body, [node(k, s) for s in cases[k].body])
 
-    bound = [{name[v] for v in lives.live if k in lives.live[v]} for k in range(len(cases))]
-
-    def unbound(names, ks):
-        return not any(names & bound[k] for k in ks)
-
     def unify(body):
         """One operation with optional inputs instead of several that exclude each other."""
         out = []
         for s in body:
             p = out[-1] if out else None
             if p and s["kind"] == p["kind"] == "op" and s["target"] == p["target"] and s["out"] == p["out"] and \
-                    s["params"] == p["params"] and not (s["cases"] & p["cases"]) and \
-                    unbound(set(s["in"]) - set(p["in"]), p["cases"]) and unbound(set(p["in"]) - set(s["in"]), s["cases"]):
+                    s["params"] == p["params"] and not (s["cases"] & p["cases"]) and compatible(p, s):
                 p["in"] = union(p["in"], s["in"])
                 p["cases"] |= s["cases"]
             else:
@@ -318,7 +332,7 @@ def merge(cases, conditions):
         for s in body:
             cond = condition(within, s["cases"], s["id"])
             d = {s["kind"]: s["target"]}
-            for key in ("in", "out", "pass"):
+            for key in ("in", "out", "pass", "side"):
                 if s[key]:
                     d[key] = s[key]
             if s["params"] is not None and (s["params"] or s["kind"] == "call"):
@@ -554,7 +568,8 @@ def emit(doc):
     def put(prefix, v, indent):
         """prefix: text that leads the node ("key:" or "-")."""
         text = inline(v)
-        small = len(prefix) + 1 + len(text) <= width and not (isinstance(v, dict) and ("body" in v or "children" in v)) \
+        deep = isinstance(v, dict) and ("children" in v or len(v.get("body", [])) > 1 or any("body" in x for x in v.get("body", [])))
+        small = len(prefix) + 1 + len(text) <= width and not deep \
             and not (isinstance(v, list) and v and isinstance(v[0], dict) and ("call" in v[0] or "op" in v[0] or len(v) > 1))
         if not isinstance(v, (dict, list)) or small or not v:
             lines.append(f"{prefix} {text}")
@@ -563,7 +578,7 @@ def emit(doc):
             lines.append(f"{prefix} {text}")
             return
         k = key(v)
-        if counts[k] > 1 and len(k) > 160:
+        if counts[k] > 1 and len(k) > 160 and not (isinstance(v, dict) and "each" in v):
             if k in anchors:
                 lines.append(f"{prefix} *{anchors[k]}")
                 return

@@ -20,10 +20,6 @@ def build(cls, config, device, dtype):
 
 def pair(cls, config_class, full, narrow):
     """full and narrow: nested dicts; narrow overrides full."""
-    def merge(a, b):
-        return {k: merge(a.get(k, {}), v) if isinstance(v, dict) else v for k, v in {**a, **b}.items()
-                } if isinstance(b, dict) else b
-
     def deep(a, b):
         out = dict(a)
         for k, v in b.items():
@@ -39,10 +35,6 @@ def ids(*parts):
     for p in parts:
         out += [p[0]] * p[1] if isinstance(p, tuple) else [p]
     return torch.tensor([out])
-
-
-def only_logits(result):
-    return {k: t for k, t in result.items() if k in ("logits", "image_hidden_states") and isinstance(t, torch.Tensor)}
 
 
 def qwen3_vl_4b():
@@ -85,13 +77,210 @@ def qwen3_vl_4b():
         return held, dict(sorted(kwargs.items()))
 
     return Spec(
-        name="qwen3_vl_4b", full=full, run=run, parameters=4437815808, outputs=only_logits,
+        name="qwen3_vl_4b", full=full, run=run, published=4437815808,
         cases=[case(), case(image=1), case(image=2), case(video=1), case(image=1, video=1)],
         model_ids=["Qwen/Qwen3-VL-4B-Instruct", "Qwen/Qwen3-VL-4B-Thinking"],
         conditions={"image": "vision", "video": "vision"},
         multimodal=[dict(path="model.visual", modality="vision", role="tower", conditionally_executed=True)],
         config=config_of(text, vision),
-        source="")
+        source="The checkpoint's numbers as public repositories repeat them in an explicit Qwen3VLConfig (class WanMLLMEncoder, "
+               "written for DiffSynth-Studio); class defaults of transformers 5.12.1 elsewhere. "
+               "Total: the hub's count for Qwen/Qwen3-VL-4B-Instruct, repeated in public evaluation logs.")
+
+
+def gemma3_4b():
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+    text = dict(vocab_size=262208, hidden_size=2560, intermediate_size=10240, num_hidden_layers=34, num_attention_heads=8,
+                num_key_value_heads=4, head_dim=256, sliding_window=1024)
+    vision = dict(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, image_size=896,
+                  patch_size=14, vision_use_head=False)
+    full, run = pair(Gemma3ForConditionalGeneration, Gemma3Config,
+                     dict(text_config=text, vision_config=vision, mm_tokens_per_image=256, image_token_index=262144),
+                     dict(text_config=dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=4,
+                                           num_key_value_heads=2, head_dim=16),
+                          vision_config=dict(hidden_size=32, intermediate_size=32, num_attention_heads=4, image_size=8,
+                                             patch_size=2),
+                          mm_tokens_per_image=4, image_token_index=60))
+
+    def case(image=0):
+        kwargs = {"input_ids": ids(1, 2, *[(60, 4), 5] * image, 7, 8), "use_cache": False}
+        kwargs["token_type_ids"] = (kwargs["input_ids"] == 60).long()
+        if image:
+            kwargs["pixel_values"] = torch.randn(image, 3, 8, 8)
+        return ({"image": image} if image else {}), kwargs
+
+    return Spec(
+        name="gemma3_4b", full=full, run=run, published=4300079472, cases=[case(), case(1), case(2)],
+        model_ids=["google/gemma-3-4b-it", "google/gemma-3-4b-pt"], conditions={"image": "vision"},
+        multimodal=[dict(path="model.vision_tower", modality="vision", role="tower", conditionally_executed=True),
+                    dict(path="model.multi_modal_projector", modality="vision", role="projector", conditionally_executed=True)],
+        config=config_of(text, vision),
+        source="Variant 4b of the conversion script src/transformers/models/gemma3/convert_gemma3_weights.py of "
+               "huggingface/transformers (SigLIP so400m tower, 896 pixels, patch 14); class defaults of transformers 5.12.1 "
+               "elsewhere. Total: the hub's count for google/gemma-3-4b-it, also given by the keras-hub presets for MedGemma 4B.")
+
+
+def ministral3_3b():
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+    text = dict(model_type="ministral3", vocab_size=131072, hidden_size=3072, intermediate_size=9216, num_hidden_layers=26,
+                num_attention_heads=32, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True)
+    vision = dict(model_type="pixtral", hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
+                  head_dim=64, image_size=1540, patch_size=14)
+    full, run = pair(Mistral3ForConditionalGeneration, Mistral3Config,
+                     dict(text_config=text, vision_config=vision, image_token_index=10, spatial_merge_size=2,
+                          vision_feature_layer=-1, multimodal_projector_bias=False, tie_word_embeddings=True),
+                     dict(text_config=dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=4,
+                                           num_key_value_heads=2, head_dim=16),
+                          vision_config=dict(hidden_size=64, intermediate_size=32, num_attention_heads=4, head_dim=16,
+                                             image_size=16, patch_size=2)))
+
+    def case(image=0):
+        kwargs = {"input_ids": ids(1, 2, *[(10, 4), 5] * image, 7, 8), "use_cache": False}
+        if image:
+            kwargs["pixel_values"] = torch.randn(image, 3, 8, 8)
+            kwargs["image_sizes"] = torch.tensor([[8, 8]] * image)
+        return ({"image": image} if image else {}), kwargs
+
+    return Spec(
+        name="ministral3_3b", full=full, run=run, published=3849090048, cases=[case(), case(1), case(2)],
+        model_ids=["mistralai/Ministral-3-3B-Instruct-2512", "mistralai/Ministral-3-3B-Base-2512",
+                   "mistralai/Ministral-3-3B-Reasoning-2512"],
+        conditions={"image": "vision"},
+        multimodal=[dict(path="model.vision_tower", modality="vision", role="tower", conditionally_executed=True),
+                    dict(path="model.multi_modal_projector", modality="vision", role="projector", conditionally_executed=True)],
+        config=config_of(text, vision), source="Ministral 3 report and the Megatron-Bridge model page (26 layers, hidden 3072, 32 heads, 8 groups, tied "
+               "embeddings, 410M Pixtral-type encoder); intermediate 9216 and vocabulary 131072 from public catalogues of the "
+               "checkpoint; encoder as in Mistral-Small-3.1 (24 layers of 1024, patch 14, image 1540). Class defaults of "
+               "transformers 5.12.1 elsewhere. Total: the hub's count for Ministral-3-3B-Instruct-2512, with 420,083,712 of it "
+               "for the encoder and the projector, repeated in public evaluation code")
+
+
+def gemma4(name, text, vision, audio, narrow_text, narrow_vision, narrow_audio, **more):
+    from transformers import Gemma4Config, Gemma4ForConditionalGeneration
+    full_parts = dict(text_config=text, vision_config=vision, audio_config=audio)
+    narrow_parts = dict(text_config=narrow_text, vision_config=narrow_vision, image_token_id=60, video_token_id=61,
+                        audio_token_id=62)
+    if audio:
+        narrow_parts["audio_config"] = narrow_audio
+    full, run = pair(Gemma4ForConditionalGeneration, Gemma4Config, full_parts, narrow_parts)
+    grid = torch.tensor([[x, y] for y in range(3) for x in range(3)])       # nine patches, pooled to one token
+
+    def case(image=0, video=0, sound=0):
+        parts = [1, 2] + [60, 5] * image + [61, 6] * 2 * video + [(62, 4), 9] * sound + [7, 8]
+        kwargs = {"input_ids": ids(*parts), "use_cache": False}
+        kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == 60).long() + 2 * (kwargs["input_ids"] == 61).long()
+        if image:
+            kwargs["pixel_values"] = torch.rand(image, 9, 12)
+            kwargs["image_position_ids"] = grid.expand(image, 9, 2)
+        if video:
+            kwargs["pixel_values_videos"] = torch.rand(video, 2, 9, 12)
+            kwargs["video_position_ids"] = grid.expand(video, 2, 9, 2)
+        if sound:
+            kwargs["input_features"] = torch.rand(sound, 16, 128)
+            kwargs["input_features_mask"] = torch.ones(sound, 16, dtype=torch.bool)
+        return {k: v for k, v in (("image", image), ("video", video), ("audio", sound)) if v}, kwargs
+
+    cases = [case(), case(image=1), case(image=2), case(video=1), case(image=1, video=1)]
+    conditions = {"image": "vision", "video": "vision"}
+    multimodal = [dict(path="model.vision_tower", modality="vision", role="tower", conditionally_executed=True),
+                  dict(path="model.embed_vision", modality="vision", role="embedder", conditionally_executed=True)]
+    if audio:
+        cases += [case(sound=1), case(image=1, sound=1), case(video=1, sound=1), case(image=1, video=1, sound=1)]
+        conditions["audio"] = "audio"
+        multimodal += [dict(path="model.audio_tower", modality="audio", role="tower", conditionally_executed=True),
+                       dict(path="model.embed_audio", modality="audio", role="embedder", conditionally_executed=True)]
+    return Spec(name=name, full=full, run=run, cases=cases, conditions=conditions, multimodal=multimodal,
+                config=config_of(text, vision, audio), **more)
+
+
+def gemma4_e4b():
+    text = dict(vocab_size=262144, hidden_size=2560, intermediate_size=10240, num_hidden_layers=42, num_attention_heads=8,
+                num_key_value_heads=2, head_dim=256, global_head_dim=512, num_global_key_value_heads=None,
+                vocab_size_per_layer_input=262144, hidden_size_per_layer_input=256, num_kv_shared_layers=18,
+                sliding_window=512, final_logit_softcapping=30.0, attention_k_eq_v=False, use_double_wide_mlp=False,
+                layer_types=(["sliding_attention"] * 5 + ["full_attention"]) * 7)
+    vision = dict(hidden_size=768, intermediate_size=3072, num_hidden_layers=16, num_attention_heads=12, num_key_value_heads=12,
+                  head_dim=64, patch_size=16, pooling_kernel_size=3, position_embedding_size=10240, use_clipped_linears=True)
+    audio = dict(hidden_size=1024, num_hidden_layers=12, num_attention_heads=8, output_proj_dims=1536,
+                 use_clipped_linears=True)
+    return gemma4(
+        "gemma4_e4b", text, vision, audio,
+        dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+             global_head_dim=16, vocab_size_per_layer_input=64, hidden_size_per_layer_input=8),
+        dict(hidden_size=64, intermediate_size=32, num_attention_heads=4, num_key_value_heads=4, head_dim=16, patch_size=2),
+        dict(hidden_size=32, num_attention_heads=4, output_proj_dims=24),
+        model_ids=["google/gemma-4-E4B-it", "google/gemma-4-E4B"], published=7996156490,
+        besides=42 + 15 * (2 * 512 * 2560 + 256) + 3 * (2 * 1024 * 2560 + 512), source="Variant gemma-4-e4b of src/transformers/models/gemma4/convert_gemma4_weights.py of huggingface/transformers; class "
+               "defaults of transformers 5.12.1 elsewhere. The hub counts 7,996,156,490 stored elements for google/gemma-4-E4B-it: "
+               "these parameters, 42 layer_scalar buffers, and 55,055,616 elements of k_proj, v_proj and k_norm of the 18 layers "
+               "that share keys and values, which the checkpoint holds and the class no longer builds")
+
+
+def gemma4_31b():
+    text = dict(vocab_size=262144, hidden_size=5376, intermediate_size=21504, num_hidden_layers=60, num_attention_heads=32,
+                num_key_value_heads=16, head_dim=256, global_head_dim=512, num_global_key_value_heads=4,
+                hidden_size_per_layer_input=0, num_kv_shared_layers=0, sliding_window=1024, final_logit_softcapping=30.0,
+                attention_k_eq_v=True, use_bidirectional_attention="vision",
+                layer_types=(["sliding_attention"] * 5 + ["full_attention"]) * 10)
+    vision = dict(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, num_key_value_heads=16,
+                  head_dim=72, patch_size=16, pooling_kernel_size=3, position_embedding_size=10240, standardize=True)
+    return gemma4(
+        "gemma4_31b", text, vision, None,
+        dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+             global_head_dim=16, num_global_key_value_heads=2),
+        dict(hidden_size=64, intermediate_size=32, num_attention_heads=4, num_key_value_heads=4, head_dim=16, patch_size=2),
+        None, model_ids=["google/gemma-4-31B-it", "google/gemma-4-31B"], published=31273088876, besides=60 + 2 * 1152, source="Variant gemma-4-31b of src/transformers/models/gemma4/convert_gemma4_weights.py of huggingface/transformers; class "
+               "defaults of transformers 5.12.1 elsewhere. The hub counts 31,273,088,876 stored elements for google/gemma-4-31B-it: "
+               "these parameters, 60 layer_scalar buffers and 2 x 1152 elements of std_bias and std_scale")
+
+
+def qwen2_5_omni_3b():
+    from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
+    text = dict(vocab_size=151936, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36, num_attention_heads=16,
+                num_key_value_heads=2, tie_word_embeddings=False,
+                rope_parameters={"rope_type": "default", "rope_theta": 1000000.0, "mrope_section": [16, 24, 24]})
+    vision = dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=16, patch_size=14, spatial_merge_size=2,
+                  temporal_patch_size=2, window_size=112, out_hidden_size=2048)
+    audio = dict(num_mel_bins=128, encoder_layers=32, encoder_attention_heads=20, encoder_ffn_dim=5120, d_model=1280,
+                 output_dim=2048)
+    full, run = pair(Qwen2_5OmniThinkerForConditionalGeneration, Qwen2_5OmniThinkerConfig,
+                     dict(text_config=text, vision_config=vision, audio_config=audio, tie_word_embeddings=False),
+                     dict(text_config=dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=2,
+                                           num_key_value_heads=1,
+                                           rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                                            "mrope_section": [4, 2, 2]}),
+                          vision_config=dict(hidden_size=32, intermediate_size=32, num_heads=4, patch_size=2, window_size=8,
+                                             out_hidden_size=32),
+                          audio_config=dict(num_mel_bins=8, encoder_attention_heads=4, encoder_ffn_dim=32, d_model=32,
+                                            output_dim=32),
+                          image_token_index=60, video_token_index=61, audio_token_index=62))
+
+    def case(image=0, video=0, sound=0):
+        parts = [1, 2] + [(60, 4), 5] * image + [(61, 4), 6] * video + [(62, 5), 9] * sound + [7, 8]
+        kwargs = {"input_ids": ids(*parts), "use_cache": False}
+        n = kwargs["input_ids"].shape[1]
+        kwargs["position_ids"] = torch.arange(n).expand(3, 1, n)
+        for count, pixels, grid in ((image, "pixel_values", "image_grid_thw"), (video, "pixel_values_videos", "video_grid_thw")):
+            if count:
+                kwargs[pixels] = torch.randn(16 * count, 3 * 2 * 2 * 2)
+                kwargs[grid] = torch.tensor([[1, 4, 4]] * count)
+        if sound:
+            kwargs["input_features"] = torch.randn(sound, 8, 20)
+            kwargs["feature_attention_mask"] = torch.ones(sound, 20, dtype=torch.long)
+        return {k: v for k, v in (("image", image), ("video", video), ("audio", sound)) if v}, kwargs
+
+    return Spec(
+        name="qwen2_5_omni_3b", full=full, run=run,
+        cases=[case(), case(image=1), case(image=2), case(video=1), case(image=1, video=1), case(sound=1), case(sound=2),
+               case(image=1, sound=1), case(video=1, sound=1), case(image=1, video=1, sound=1)],
+        model_ids=["Qwen/Qwen2.5-Omni-3B"], published=4703464448,
+        conditions={"image": "vision", "video": "vision", "audio": "audio"},
+        multimodal=[dict(path="audio_tower", modality="audio", role="tower", conditionally_executed=True),
+                    dict(path="visual", modality="vision", role="tower", conditionally_executed=True)],
+        config=config_of(text, vision, audio), source="Thinker text numbers from a public port of the checkpoint's configuration (Tyr/Model/Qwen25Omni/Config.lean); towers: "
+               "the Qwen2.5-Omni report (Qwen2.5-VL vision encoder of 32 layers of 1280, Whisper-large-v3 audio encoder), with "
+               "output widths equal to the text width; class defaults of transformers 5.12.1 elsewhere. Total: the parameter "
+               "count that public evaluation code asserts for the 3B Thinker checkpoint")
 
 
 def config_of(text, vision=None, audio=None):
