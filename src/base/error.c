@@ -13,7 +13,7 @@ const char *ls_code_text(enum ls_code code)
     return "unknown";
 }
 
-enum ls_code ls_fail_at(struct ls_error *err, enum ls_code code, struct ls_loc input, struct ls_loc source,
+enum ls_code ls_fail_at(struct ls_error *err, enum ls_code code, struct ls_loc source, struct ls_loc input,
                         const char *format, ...)
 {
     if (err) {

@@ -34,10 +34,10 @@ struct ls_error {
 
 const char *ls_code_text(enum ls_code code);
 
-/* Fills *err unless err is NULL; evaluates to code. The input's file name is not copied: it must outlive the error. */
-#define ls_fail(err, code, input, ...) \
-    ls_fail_at((err), (code), (input), (struct ls_loc){ __FILE__, __LINE__, 0 }, __VA_ARGS__)
-enum ls_code ls_fail_at(struct ls_error *err, enum ls_code code, struct ls_loc input, struct ls_loc source,
+/* ls_fail(err, code, input, format, ...): fills *err unless err is NULL; evaluates to code. The input's file name is not
+ * copied: it must outlive the error. `input` is among the variable arguments so that it may be a compound literal. */
+#define ls_fail(err, code, ...) ls_fail_at((err), (code), (struct ls_loc){ __FILE__, __LINE__, 0 }, __VA_ARGS__)
+enum ls_code ls_fail_at(struct ls_error *err, enum ls_code code, struct ls_loc source, struct ls_loc input,
                         const char *format, ...) LS_PRINTF(5, 6);
 /* Adds a hint to an error already filled. Does nothing when err is NULL. */
 void ls_hint(struct ls_error *err, const char *format, ...) LS_PRINTF(2, 3);
