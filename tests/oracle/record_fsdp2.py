@@ -9,7 +9,6 @@ and events is replaced by one that writes them down; everything else is PyTorch 
 """
 import argparse
 import contextlib
-import fnmatch
 import gc
 import logging
 import os
@@ -528,14 +527,14 @@ class Model:
 # The scenario
 # ---------------------------------------------------------------------------------------------------------------------
 
+def glob(pattern, name):
+    """`*` matches within one name of a dotted path, `**` across names, `?` one character but a dot."""
+    parts = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+    return re.fullmatch("".join(parts.get(p) or re.escape(p) for p in re.split(r"(\*\*|\*|\?)", pattern)), name)
+
+
 def match_modules(root, pattern):
-    parts = pattern.split(".")
-    found = []
-    for fqn, _ in root.named_modules():
-        names = fqn.split(".")
-        if pattern == fqn or (pattern and len(names) == len(parts)
-                              and all(fnmatch.fnmatchcase(n, p) for n, p in zip(names, parts))):
-            found.append(fqn)
+    found = [fqn for fqn, _ in root.named_modules() if pattern == fqn or (fqn and glob(pattern, fqn))]
     if not found:
         raise BadScenario(f"no module matches {pattern!r}")
     return found
@@ -543,9 +542,12 @@ def match_modules(root, pattern):
 
 def match_params(model, patterns):
     found = {}
-    for fqn, param in model.root.named_parameters(remove_duplicate=False):
-        if any(fnmatch.fnmatchcase(fqn, p) for p in patterns):
-            found[id(param)] = param
+    for pattern in patterns:
+        hits = {id(param): param for fqn, param in model.root.named_parameters(remove_duplicate=False)
+                if glob(pattern, fqn)}
+        if not hits:
+            raise BadScenario(f"no parameter matches {pattern!r}")
+        found |= hits
     return list(found.values())
 
 
