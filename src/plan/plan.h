@@ -94,11 +94,18 @@ struct ls_policy {                          /* `distributed` of a policy plan */
     bool prefetch; unsigned prefetch_forward, prefetch_backward;
     enum ls_dtype param_dtype, reduce_dtype, output_dtype; bool cast_inputs;
     bool activation_checkpointing;
+    bool embedding_units;                   /* automodel 0.7: trainable, untied `embed_tokens` and `lm_head` are units of their own */
     struct ls_loc at;
 };
 /* The dense path (ep = 1): every item of every ModuleList or ModuleDict reachable without crossing another list item, then the
- * root; fully frozen multimodal modules by policy. Takes requires_grad as the parallelizer sees it for decisions and `final`
- * for training. */
+ * root; fully frozen multimodal modules by policy. Takes requires_grad as the parallelizer sees it (`at_sharding`) for decisions
+ * and `final` for training.
+ *   automodel  names decide, level by level; a ModuleDict inside a ModuleList is taken for a layer; one policy for all
+ *              modalities; by-dtype units for Qwen3.5; unused-parameter reduction where cp > 1
+ *   proposed   specs decide: the own part of a spec is judged and kept together, modalities may override; both container
+ *              kinds nest in either
+ *   errors     LS_EINPUT: a modality section without such modules; an architecture that AutoModel shards in its own way
+ *   source     AutoModel components/distributed/parallelizer.py (apply_fsdp2_sharding_recursively), parallelizer_utils.py */
 LS_MUST_USE enum ls_code ls_plan_from_policy(const struct ls_model *m, const struct ls_specs *specs, const bool *at_sharding,
                                              const bool *final, const struct ls_mesh *mesh, const struct ls_runtime *runtime,
                                              const struct ls_policy *policy, struct ls_plan *out, struct ls_refusal *refusal,
