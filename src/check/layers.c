@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { PIPE = 32, LOCAL_STATES_MAX = 1 << 20, LAZY_BITS = 32 };
+enum { PIPE = 64, LOCAL_STATES_MAX = 1 << 20, LAZY_BITS = 32 };
 
 /* A rank's tables as the inner loop reads them. The rank's local state is the bits of word `word` from `shift`. */
 struct lane {
@@ -24,8 +24,7 @@ struct sweep {
     bool closed;            /* the automata are complete: tables stay where they are */
     uint32_t *state, *to;   /* [ranks] */
     struct ls_stateset now, next;
-    uint64_t *pipe, *hash;  /* keys on their way into `next`: their cache lines are being fetched */
-    size_t piped;
+    uint64_t *pipe, *hash, *key;
     uint32_t *bad;
 };
 
@@ -62,23 +61,27 @@ static inline void lanes_load(struct sweep *s)
     }
 }
 
-static inline void pipe_flush(struct sweep *s, size_t words)
+/* A lookup in a large table is a cache miss. Keys wait here until PIPE of them are there, so that the misses overlap. */
+struct pipe { uint64_t *key, *hash; size_t count; };
+
+static inline __attribute__((always_inline)) void pipe_flush(struct sweep *s, struct pipe *p, size_t words)
 {
     if (ls_stateset_full(&s->next, PIPE))
         ls_stateset_grow(&s->next, s->next.count + PIPE);
-    for (size_t i = 0; i < s->piped; i++)
-        ls_stateset_put(&s->next, s->pipe + i * words, s->hash[i], words);
-    s->piped = 0;
+    struct ls_stateset next = s->next; /* in registers: a store through a key could alias the fields */
+    for (size_t i = 0; i < p->count; i++)
+        ls_stateset_put(&next, p->key + i * words, p->hash[i], words);
+    s->next.count = next.count;
+    p->count = 0;
 }
 
-/* A lookup in a large table is a cache miss. Keys wait here until PIPE of them are there, so that the misses overlap. */
-static inline void pipe_push(struct sweep *s, size_t words)
+static inline __attribute__((always_inline)) void pipe_push(struct sweep *s, struct pipe *p, size_t words)
 {
-    uint64_t h = ls_stateset_hash(s->pipe + s->piped * words, words);
+    uint64_t h = ls_stateset_hash(p->key + p->count * words, words);
     __builtin_prefetch(ls_stateset_home(&s->next, h, words), 1);
-    s->hash[s->piped++] = h;
-    if (s->piped == PIPE)
-        pipe_flush(s, words);
+    p->hash[p->count++] = h;
+    if (p->count == PIPE)
+        pipe_flush(s, p, words);
 }
 
 static void violation(struct sweep *s)
@@ -87,73 +90,81 @@ static void violation(struct sweep *s)
         s->bad = ls_arena_copy(s->p->arena, s->state, s->ranks * sizeof *s->state);
 }
 
-static inline __attribute__((always_inline)) void key_add(const struct sweep *s, uint64_t *key, size_t rank, uint32_t to)
+/* Adds where the ranks go when a meeting's members all have something for it. */
+static __attribute__((noinline)) enum ls_meet meet(struct sweep *s, struct pipe *p, const uint64_t *key, size_t meeting, size_t words)
 {
-    const struct lane *l = &s->lane[rank];
-    key[l->word] += ((uint64_t)to - s->state[rank]) << l->shift; /* replaces the field: what is borrowed is carried back */
+    const struct ls_meeting *m = &s->p->meeting[meeting];
+    enum ls_meet how = ls_product_meet(s->p, s->state, meeting, s->to);
+    if (how != LS_MEET_YES)
+        return how;
+    uint64_t *to = p->key + p->count * words;
+    memcpy(to, key, words * sizeof *key);
+    for (size_t i = 0; i < m->members; i++) {
+        uint32_t r = m->member[i].rank;
+        to[s->lane[r].word] += ((uint64_t)s->to[i] - s->state[r]) << s->lane[r].shift;
+    }
+    pipe_push(s, p, words);
+    return how;
 }
 
-static inline __attribute__((always_inline)) void visit(struct sweep *s, const uint64_t *key, size_t words)
+static inline __attribute__((always_inline)) void visit(struct sweep *s, struct pipe *p, const uint64_t *key, size_t words)
 {
-    size_t ranks = s->ranks, steps = 0;
-    bool differ = false, stopped = false;
-    uint64_t any = 0;
-    for (size_t r = 0; r < ranks; r++)
-        s->state[r] = (uint32_t)(key[s->lane[r].word] >> s->lane[r].shift & s->lane[r].mask);
+    const struct lane *lane = s->lane;
+    uint32_t *state = s->state;
+    size_t ranks = s->ranks, steps = 0, meetings = s->meetings;
+    bool differ = false;
     if (!s->closed) {
         for (size_t r = 0; r < ranks; r++)
-            (void)ls_automaton_local(s->of[r], s->state[r]);
+            (void)ls_automaton_local(s->of[r], (uint32_t)(key[lane[r].word] >> lane[r].shift & lane[r].mask));
         lanes_load(s);
     }
     for (size_t r = 0; r < ranks; r++) {
-        const struct lane *lane = &s->lane[r];
-        const struct ls_local *l = &lane->state[s->state[r]];
-        any |= l->offer_mask;
-        stopped = stopped || l->stopped;
-        const struct ls_move *m = &lane->move[l->move], *end = m + l->moves;
+        size_t word = words == 1 ? 0 : lane[r].word;
+        unsigned shift = lane[r].shift;
+        uint32_t id = (uint32_t)(key[word] >> shift & lane[r].mask);
+        const struct ls_local *l = &lane[r].state[id];
+        const struct ls_move *m = &lane[r].move[l->move], *end = m + l->moves;
+        state[r] = id;
+        steps += l->moves;
         for (; m < end; m++) {
-            uint64_t *to = s->pipe + s->piped * words;
-            memcpy(to, key, words * sizeof *key);
-            key_add(s, to, r, m->to);
-            pipe_push(s, words);
-            steps++;
+            uint64_t *to = p->key + p->count * words;
+            for (size_t i = 0; i < words; i++)
+                to[i] = key[i];
+            to[word] += ((uint64_t)m->to - id) << shift; /* replaces the field: what is borrowed is carried back */
+            pipe_push(s, p, words);
         }
     }
-    for (size_t g = 0; g < s->meetings && any; g++) {
-        const struct ls_meeting *meeting = &s->p->meeting[g];
-        const struct ls_member *m = meeting->member, *end = m + meeting->members;
-        while (m < end && (s->lane[m->rank].state[s->state[m->rank]].offer_mask >> (m->fifo % 64) & 1))
+    for (size_t g = 0; g < meetings; g++) {
+        const struct ls_member *m = s->p->meeting[g].member, *end = m + s->p->meeting[g].members;
+        while (m < end && (lane[m->rank].state[state[m->rank]].offer_mask >> (m->fifo % 64) & 1))
             m++;
         if (m < end)
             continue;
-        enum ls_meet meet = ls_product_meet(s->p, s->state, g, s->to);
-        differ = differ || meet == LS_MEET_DIFFER;
-        if (meet != LS_MEET_YES)
-            continue;
-        uint64_t *to = s->pipe + s->piped * words;
-        memcpy(to, key, words * sizeof *key);
-        for (size_t i = 0; i < meeting->members; i++)
-            key_add(s, to, meeting->member[i].rank, s->to[i]);
-        pipe_push(s, words);
-        steps++;
+        enum ls_meet how = meet(s, p, key, g, words);
+        steps += how == LS_MEET_YES;
+        differ = differ || how == LS_MEET_DIFFER;
     }
     s->out->transitions += steps;
-    bool final = steps == 0 && !stopped;
-    for (size_t r = 0; r < ranks && final; r++)
-        final = s->lane[r].state[s->state[r]].final;
-    if (differ || (steps == 0 && !final))
+    if (steps == 0) /* stuck: a violation unless every rank is done */
+        for (size_t r = 0; r < ranks && !differ; r++)
+            differ = !lane[r].state[state[r]].final;
+    if (differ)
         violation(s);
 }
 
 static inline __attribute__((always_inline)) void visit_layer(struct sweep *s, size_t words, size_t from, size_t to)
 {
+    struct pipe p = { s->pipe, s->hash, 0 };
+    uint64_t key[2], *at = words <= 2 ? key : s->key;
     for (size_t i = from; i < to; i++) {
-        uint64_t *key = s->now.slot + i * words;
-        if (key[0] == 0)
+        uint64_t *slot = s->now.slot + i * words;
+        if (slot[0] == 0)
             continue;
-        visit(s, key, words);
-        memset(key, 0, words * sizeof *key); /* leaves the table empty for the layer after the next */
+        memcpy(at, slot, words * sizeof *at);
+        memset(slot, 0, words * sizeof *slot); /* leaves the table empty for the layer after the next */
+        visit(s, &p, at, words);
     }
+    pipe_flush(s, &p, words);
 }
 
 static bool over_limit(struct sweep *s, double start)
@@ -181,6 +192,7 @@ uint32_t *ls_explore_layers(struct ls_product *p, const struct ls_explore_option
     s.to = LS_NEW(p->arena, uint32_t, s.ranks + 1);
     s.pipe = LS_NEW(p->arena, uint64_t, (PIPE + 1) * words);
     s.hash = LS_NEW(p->arena, uint64_t, PIPE);
+    s.key = LS_NEW(p->arena, uint64_t, words);
     lanes_load(&s);
     for (size_t r = 0; r < s.ranks; r++)
         s.pipe[s.lane[r].word] |= (uint64_t)p->of[r]->start << s.lane[r].shift;
@@ -200,7 +212,6 @@ uint32_t *ls_explore_layers(struct ls_product *p, const struct ls_explore_option
                 visit_layer(&s, words, i, to);
             (void)over_limit(&s, start);
         }
-        pipe_flush(&s, words);
         if (s.bad && !o->all)
             break;
         out->peak = s.now.count + s.next.count > out->peak ? s.now.count + s.next.count : out->peak;
