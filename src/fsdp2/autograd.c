@@ -15,7 +15,7 @@ uint32_t node_add(struct run *r, enum node_kind kind)
 void node_feed(struct run *r, uint32_t node, const struct value *in)
 {
     if (in->grad && in->node != LS_NO_ID)
-        ls_push(&r->node.at[node].next, in->node);
+        ls_push(&r->node.at[node].next, (struct edge){ in->node, in->out });
 }
 
 static bool earlier(const struct run *r, uint32_t a, uint32_t b)
@@ -64,11 +64,11 @@ static void count_needs(struct run *r, uint32_t loss)
     while (todo.count) {
         const struct node *n = &r->node.at[todo.at[--todo.count]];
         for (size_t i = 0; i < n->next.count; i++) {
-            struct node *m = &r->node.at[n->next.at[i]];
+            struct node *m = &r->node.at[n->next.at[i].node];
             m->needs++;
             if (!m->reached) {
                 m->reached = true;
-                ls_push(&todo, n->next.at[i]);
+                ls_push(&todo, n->next.at[i].node);
             }
         }
     }
@@ -79,7 +79,8 @@ static void run_node(struct run *r, uint32_t at)
 {
     /* Hooks and recomputation may add nodes, so node pointers do not survive them. */
     for (size_t i = 0; i < r->node.at[at].hooks.count && !r->now.stopped; i++)
-        unit_pre_backward(r, r->node.at[at].hooks.at[i]);
+        if (r->node.at[at].defined >> r->node.at[at].hooks.at[i].out & 1) /* no hook fires on an undefined gradient */
+            unit_pre_backward(r, r->node.at[at].hooks.at[i].node);
     uint32_t region = r->node.at[at].region;
     if (region != LS_NO_ID && !r->regions.at[region].recomputed && r->node.at[at].kind == NODE_LEAF && !r->now.stopped)
         forward_recompute(r, region);
@@ -94,6 +95,8 @@ static void run_node(struct run *r, uint32_t at)
         unit_post_backward(r, n->unit);
         break;
     case NODE_ACCUMULATE:
+        if (!n->defined)
+            break;
         r->now.grad[n->param] = GRAD_FRESH;
         emit_share(r, n->param);
         break;
@@ -108,14 +111,19 @@ void backward_run(struct run *r, uint32_t loss)
     r->backward = true;
     r->pass = LS_PASS_B;
     count_needs(r, loss);
+    r->node.at[loss].defined = 1;
     heap_push(r, &ready, loss);
     while (ready.count && !r->now.stopped) {
         uint32_t at = heap_pop(r, &ready);
         run_node(r, at);
-        for (size_t i = 0; i < r->node.at[at].next.count; i++) {
-            uint32_t next = r->node.at[at].next.at[i];
-            if (--r->node.at[next].needs == 0)
-                heap_push(r, &ready, next);
+        const struct node *n = &r->node.at[at];
+        for (size_t i = 0; i < n->next.count; i++) {
+            struct edge next = n->next.at[i];
+            /* The identity passes each gradient on by itself, everything else yields all of them. */
+            if (n->kind == NODE_POST_BACKWARD ? n->defined >> i & 1 : n->defined != 0)
+                r->node.at[next.node].defined |= UINT64_C(1) << next.out;
+            if (--r->node.at[next.node].needs == 0)
+                heap_push(r, &ready, next.node);
         }
     }
     ls_vec_release(&ready);

@@ -117,13 +117,13 @@ static void run_operation(struct run *r, struct scope *s, const struct ls_flow *
             node_feed(r, node, &in->at[i]);
         for (size_t i = 0; i < f->params; i++)
             if (plan->requires_grad[f->param[i]]) {
-                struct value p = { 0, accumulate_node(r, f->param[i]), true };
+                struct value p = { 0, accumulate_node(r, f->param[i]), 0, true };
                 node_feed(r, node, &p);
             }
     }
     bool out_grad = grad && !f->detach;
     for (size_t i = 0; i < f->outs; i++)
-        bind(s, (struct value){ f->out[i], out_grad ? node : LS_NO_ID, out_grad });
+        bind(s, (struct value){ f->out[i], out_grad ? node : LS_NO_ID, (uint32_t)i, out_grad });
     if (r->recompute_last == f)
         r->stop_recompute = true; /* everything the backward needs is there */
 }
@@ -178,7 +178,7 @@ static void run_inside(struct run *r, struct scope *outer, const struct ls_flow 
                 continue;
             struct value out = *v;
             if (f->detach)
-                out = (struct value){ v->name, LS_NO_ID, false };
+                out = (struct value){ v->name, LS_NO_ID, 0, false };
             bind(outer, out);
         }
     ls_vec_release(&inner.values);
@@ -335,9 +335,9 @@ uint32_t forward_run(struct run *r)
     r->gradient = !r->eval;
     struct scope top = { .module = 0 };
     for (size_t i = 0; i < m->flow.ins; i++)
-        bind(&top, (struct value){ m->flow.in[i], LS_NO_ID, false });
+        bind(&top, (struct value){ m->flow.in[i], LS_NO_ID, 0, false });
     for (size_t i = 0; i < m->grad_inputs; i++)
-        bind(&top, (struct value){ m->grad_input[i], LS_NO_ID, !r->eval });
+        bind(&top, (struct value){ m->grad_input[i], LS_NO_ID, 0, !r->eval });
     run_call(r, &top, &m->flow);
     uint32_t loss = LS_NO_ID;
     if (!r->now.stopped && r->gradient) {

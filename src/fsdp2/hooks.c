@@ -90,6 +90,25 @@ static void check_dtypes(struct run *r, uint32_t unit)
     }
 }
 
+/* A tied parameter belongs to one unit; older versions did not look, and untied it. */
+static void check_shared(struct run *r, uint32_t context)
+{
+    const struct ls_plan *plan = r->c->in.plan;
+    if (plan->runtime.version < 212)
+        return;
+    uint32_t *unit = LS_NEW(r->c->arena, uint32_t, plan->model->params);
+    for (uint32_t i = 0; i < plan->units; i++)
+        for (size_t p = 0; p < plan->unit[i].params && r->now.unit[i].context == context; p++) {
+            uint32_t at = plan->model->param[plan->unit[i].param[p]].canonical;
+            if (unit[at] && unit[at] != i + 1) {
+                emit_stop(r, i, "shared_parameter_two_units: '%s' is in units '%s' and '%s'", ls_name_text(r->c->names, plan->model->param[at].name),
+                          ls_name_text(r->c->names, plan->unit[unit[at] - 1].name), ls_name_text(r->c->names, plan->unit[i].name));
+                return;
+            }
+            unit[at] = i + 1;
+        }
+}
+
 static void lazy_init(struct run *r, uint32_t unit)
 {
     if (r->now.unit[unit].context != LS_NO_ID)
@@ -122,6 +141,7 @@ static void lazy_init(struct run *r, uint32_t unit)
         r->now.unit[below].context = k;
     }
     r->now.contexts++;
+    check_shared(r, k);
     for (uint32_t i = 0; i < plan->units && !r->now.stopped; i++)
         if (r->now.unit[i].context == k)
             check_dtypes(r, i);
@@ -160,8 +180,10 @@ static void unshard(struct run *r, uint32_t unit, enum training training)
         s->small_event = false;
     }
     s->gather_pending = true;
-    if (sharded_alone(r, unit))
+    if (sharded_alone(r, unit)) { /* an event is recorded all the same; nothing waits for it */
+        emit_record(r, "gathered", unit, 0, LS_STREAM_D);
         return;
+    }
     /* Any other training state uses the current stream, as a call outside forward and backward does. */
     bool apart = training == FORWARD || training == PRE_BACKWARD;
     unsigned ci = apart ? context_stream(r, unit, LS_STREAM_CI) : LS_STREAM_D;
@@ -287,11 +309,19 @@ static void reshard_after_forward(struct run *r, uint32_t unit)
     }
 }
 
+/* Where gradients of graph inputs go. */
+static uint32_t graph_input(struct run *r)
+{
+    uint32_t node = node_add(r, NODE_LOSS);
+    r->node.at[node].region = LS_NO_ID;
+    return node;
+}
+
 static void register_post_backward(struct run *r, uint32_t unit, value_vec *in)
 {
     if (!r->gradient)
         return;
-    uint32_t node = LS_NO_ID;
+    uint32_t node = LS_NO_ID, out = 0;
     for (size_t i = 0; i < in->count; i++) {
         if (!in->at[i].grad)
             continue;
@@ -299,8 +329,12 @@ static void register_post_backward(struct run *r, uint32_t unit, value_vec *in)
             node = node_add(r, NODE_POST_BACKWARD);
             r->node.at[node].unit = unit;
         }
+        /* A graph input gets an edge too, so that inputs and outputs have the same places. */
+        if (in->at[i].node == LS_NO_ID)
+            in->at[i].node = graph_input(r);
         node_feed(r, node, &in->at[i]);
         in->at[i].node = node;
+        in->at[i].out = out++;
     }
 }
 
@@ -368,7 +402,7 @@ void unit_post_forward(struct run *r, uint32_t unit, const value_vec *out)
     if (r->gradient)
         for (size_t i = 0; i < out->count; i++)
             if (out->at[i].grad && out->at[i].node != LS_NO_ID)
-                ls_push(&r->node.at[out->at[i].node].hooks, unit);
+                ls_push(&r->node.at[out->at[i].node].hooks, (struct edge){ unit, out->at[i].out });
     s->state = IDLE;
     if (k->forward_root == unit) {
         if (k->kept_gather != LS_NO_ID) {
@@ -399,7 +433,7 @@ void unit_pre_backward(struct run *r, uint32_t unit)
     struct context_state *k = context_of(r, unit);
     if (!k->callback_queued) {
         k->callback_queued = true;
-        ls_push(&r->callbacks, s->context);
+        ls_push(&r->callbacks, unit);
     }
     if (u->params && s->group != PRE_BACKWARD) {
         s->group = PRE_BACKWARD;
@@ -573,6 +607,11 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         slot += k->reduces.at[i].unit == unit;
     emit_record(r, "reduced", unit, slot, stream);
     unsigned post = stream;
+    if (hsdp && s->partial && s->partial_elements != shard) {
+        emit_stop(r, unit, "partial_reduce_shape: '%s' has %llu elements to add to a partial output of %llu",
+                  ls_name_text(r->c->names, u->name), (unsigned long long)shard, (unsigned long long)s->partial_elements);
+        return;
+    }
     if (hsdp) {
         bool all = r->round->all_reduce;
         if (!all) {
@@ -584,6 +623,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
             } else {
                 s->partial = true;
                 s->partial_slot = output;
+                s->partial_elements = shard;
             }
             return;
         }
@@ -602,16 +642,20 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         s->all_reduce_kept = true;
         s->all_reduce_slot = output;
     }
-    emit_record(r, "post_reduce", unit, 0, post);
-    s->post_reduce = true;
-    ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
     /* Sharded gradients are views of the output, unless it is cast to the parameters' dtype or added to what is there. */
     bool cast = dtype != r->c->in.plan->model->param[params->at[0]].dtype;
     for (size_t i = 0; i < params->count; i++)
         if (r->now.sharded[params->at[i]] == SHARDED_GRAD_NONE)
             r->now.sharded[params->at[i]] = (uint8_t)(cast ? SHARDED_GRAD_OWN : SHARDED_GRAD_VIEW + output);
+    /* The cast rebinds the only name of the output, unless the all-reduce keeps it. */
+    bool early = cast && !output_used(r, unit, output);
+    if (early)
+        free_output(r, unit);
+    emit_record(r, "post_reduce", unit, 0, post);
+    s->post_reduce = true;
+    ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
     bool partial = hsdp && s->partial;
-    if (!output_used(r, unit, output))
+    if (!early && !output_used(r, unit, output))
         free_output(r, unit);
     if (partial) {
         s->partial = false;
@@ -722,11 +766,12 @@ static void finalize(struct run *r, uint32_t unit)
     s->before.count = 0;
 }
 
-void unit_final_callback(struct run *r, uint32_t context)
+void unit_final_callback(struct run *r, uint32_t queued_by)
 {
+    uint32_t context = r->now.unit[queued_by].context;
     struct context_state *k = &r->now.context[context];
     const struct ls_plan *plan = r->c->in.plan;
-    emit_mark(r, "final_backward", k->root);
+    emit_mark(r, "final_backward", queued_by);
     for (size_t i = 0; i < plan->units && !r->now.stopped; i++) {
         uint32_t unit = r->c->preorder[i];
         struct unit_state *s = &r->now.unit[unit];

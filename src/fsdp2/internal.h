@@ -28,6 +28,7 @@ struct unit_state {
     bool post_reduce;          /* an event of this unit's last reduction is to be waited for */
     bool all_reduce_kept;      /* the all-reduce buffer and its event are kept */
     bool partial;              /* HSDP: reduce-scattered, not yet all-reduced */
+    uint64_t partial_elements;
     uint32_t partial_slot, all_reduce_slot; /* which of the unit's live reduction outputs these refer to */
     bool small_event;          /* resharded to the small mesh: the next unshard waits */
     uint32_t context;          /* root context, LS_NO_ID before lazy init */
@@ -56,6 +57,8 @@ struct carried {               /* the state of the transducer */
 };
 
 enum node_kind { NODE_LEAF, NODE_POST_BACKWARD, NODE_ACCUMULATE, NODE_LOSS };
+struct edge { uint32_t node, out; };
+enum { NODE_OUTPUTS_MAX = 64 }; /* of one leaf or op; the loader allows no more names */
 struct node {
     enum node_kind kind;
     uint32_t unit;             /* POST_BACKWARD */
@@ -66,10 +69,11 @@ struct node {
     uint64_t order;            /* sequence number; ACCUMULATE has the highest */
     uint32_t needs;            /* gradients still to come */
     bool reached;
-    id_vec next;               /* producers of its inputs */
-    id_vec hooks;              /* units whose pre-backward hook sits on an output */
+    uint64_t defined;          /* bit set of outputs whose gradient has come; the others' is undefined */
+    LS_VEC(struct edge) next;  /* producers of its inputs */
+    LS_VEC(struct edge) hooks; /* pre-backward hooks on outputs: node is the unit */
 };
-struct value { uint32_t name; uint32_t node; bool grad; }; /* node LS_NO_ID: no gradient function */
+struct value { uint32_t name; uint32_t node, out; bool grad; }; /* node LS_NO_ID: no gradient function; out: which of its outputs */
 typedef LS_VEC(struct value) value_vec;
 
 struct region { const struct ls_flow *call; value_vec in; bool recomputed; }; /* a checkpointed call, to be run again */
@@ -93,7 +97,7 @@ struct run {                   /* one call of step() */
     LS_VEC(struct node) node;
     uint32_t *accumulate;      /* [params] node of its AccumulateGrad in this graph, LS_NO_ID */
     LS_VEC(struct region) regions;
-    id_vec callbacks;          /* contexts whose final callback is queued, in order */
+    id_vec callbacks;          /* units that queued their root's final callback, in order */
     id_vec shares;             /* parameters whose gradient the open compute op yields */
     bool open_compute;
     uint32_t dummy;            /* in a dummy forward: condition + 1; 0 outside */
@@ -143,7 +147,7 @@ void unit_pre_forward(struct run *r, uint32_t unit, value_vec *in);
 void unit_post_forward(struct run *r, uint32_t unit, const value_vec *out);
 void unit_pre_backward(struct run *r, uint32_t unit);
 void unit_post_backward(struct run *r, uint32_t unit);
-void unit_final_callback(struct run *r, uint32_t context);
+void unit_final_callback(struct run *r, uint32_t queued_by); /* the unit whose pre-backward fired first */
 void unit_drop_gradient(struct run *r, uint32_t param); /* zero_grad */
 unsigned context_stream(const struct run *r, uint32_t unit, unsigned stream);
 

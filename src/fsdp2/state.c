@@ -93,7 +93,7 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         ls_str_add(out, " ");
         add_id(out, u->context);
         if (u->partial || u->all_reduce_kept)
-            ls_str_printf(out, " slots %u %u", u->partial ? u->partial_slot : 0, u->all_reduce_kept ? u->all_reduce_slot : 0);
+            ls_str_printf(out, " slots %llu %u %u", (unsigned long long)(u->partial ? u->partial_elements : 0), u->partial ? u->partial_slot : 0, u->all_reduce_kept ? u->all_reduce_slot : 0);
         if (u->modules_left)
             ls_str_printf(out, " left %llx", (unsigned long long)u->modules_left);
         for (size_t k = 0; k < u->before.count; k++) {

@@ -66,7 +66,7 @@ static void print_op(struct printer *p, const struct ls_op *op, const struct ls_
         ls_str_printf(p->out, "%s unit=%s stream=%s\n", op->payload == LS_NO_ID ? "copy_in" : "rs_copy_in", unit, stream(p, op));
         break;
     case LS_OP_COPY_OUT:
-        if (op->payload == LS_NO_ID)
+        if (op->payload == LS_NO_ID && p->shard > 1) /* groups of one rank copy without FSDP2's operator */
             ls_str_printf(p->out, "copy_out unit=%s stream=%s\n", unit, stream(p, op));
         break;
     case LS_OP_RECORD:
