@@ -36,6 +36,7 @@
 enum { LS_JSON_VERSION = 1 }; /* grows when a field changes its meaning or goes; new fields do not count */
 
 #define LS_COMMANDS(X) /* in the order of the help */ \
+    X(import)                                         \
     X(help)                                           \
     X(version)
 

@@ -1,0 +1,153 @@
+#include "cli/cli.h"
+#include "import/recipe.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The folder of inventories: as told, beside the output, or of the project that we stand in. */
+static const char *find_models(const struct ls_cli *cli, struct ls_arena *arena)
+{
+    const char *given = ls_cli_value(cli, "models"), *output = ls_cli_value(cli, "output");
+    if (given)
+        return given;
+    const char *slash = output ? strrchr(output, '/') : NULL;
+    const char *beside = slash ? ls_arena_printf(arena, "%.*s/models", (int)(slash - output), output) : output ? "models" : NULL;
+    return beside && is_folder(beside) ? beside : "scenarios/models";
+}
+
+/* All of it or nothing: a file beside the wanted one takes its place when it is complete. */
+static enum ls_code write_file(const char *path, const char *text, struct ls_arena *arena, struct ls_error *err)
+{
+    char *part = ls_arena_printf(arena, "%s.XXXXXX", path);
+    struct ls_loc at = { path, 0, 0 };
+    int fd = mkstemp(part);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!f) {
+        enum ls_code rc = ls_fail(err, LS_EBACKEND, at, "cannot write the file: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd), unlink(part);
+        return rc;
+    }
+    mode_t mask = umask(0);
+    umask(mask);
+    bool ok = fputs(text, f) >= 0 && fchmod(fd, 0666 & ~mask) == 0;
+    ok = fclose(f) == 0 && ok;
+    if (ok && rename(part, path) == 0)
+        return LS_OK;
+    enum ls_code rc = ls_fail(err, LS_EBACKEND, at, "cannot write the file: %s", strerror(errno));
+    unlink(part);
+    return rc;
+}
+
+static void print_json(const struct ls_cli *cli, const char *recipe, const struct ls_import_options *o, const struct ls_import *import,
+                       const struct ls_error *err)
+{
+    static const char *const keys[] = { "taken_over", "without_effect", "not_understood", "not_modelled" };
+    struct ls_str text = { 0 };
+    struct ls_json j;
+    ls_cli_json_open(cli, &j, &text);
+    ls_json_key(&j, "recipe");
+    ls_json_text(&j, recipe);
+    ls_json_key(&j, "world_size");
+    ls_json_uint(&j, o->world_size);
+    ls_json_key(&j, "model_id");
+    ls_json_text(&j, import->model_id);
+    ls_json_key(&j, "inventory");
+    ls_json_text(&j, import->inventory);
+    for (int kind = LS_IMPORT_TAKEN; kind <= LS_IMPORT_UNSUPPORTED; kind++) {
+        ls_json_key(&j, keys[kind]);
+        ls_json_array(&j);
+        for (size_t i = 0; i < import->notes; i++) {
+            const struct ls_import_note *n = &import->note[i];
+            if (n->kind != (enum ls_import_kind)kind)
+                continue;
+            ls_json_object(&j);
+            ls_json_key(&j, "key");
+            ls_json_text(&j, n->key);
+            ls_json_key(&j, "what");
+            ls_json_text(&j, n->what);
+            ls_json_key(&j, "line");
+            ls_json_uint(&j, n->at.line);
+            ls_json_end_object(&j);
+        }
+        ls_json_end_array(&j);
+    }
+    ls_json_key(&j, "scenario");
+    ls_json_text(&j, import->text);
+    if (err) {
+        ls_json_key(&j, "error");
+        ls_report_json(&j, err);
+    }
+    ls_cli_json_close(&j);
+}
+
+static int import_recipe(const struct ls_cli *cli, const char *recipe, struct ls_arena *arena)
+{
+    struct ls_error err = { 0 };
+    struct ls_import_options o = { .inventory = ls_cli_value(cli, "inventory"), .models = find_models(cli, arena) };
+    struct ls_import import;
+    const char *output = ls_cli_value(cli, "output");
+    if (!ls_cli_value(cli, "world-size"))
+        return ls_usage(cli, "import needs --world-size N");
+    if (ls_cli_uint(cli, "world-size", 1, 1 << 20, &o.world_size, &err) != LS_OK)
+        return ls_report(cli, &err);
+    enum ls_code rc = ls_import_recipe(recipe, &o, arena, &import, &err);
+    if (rc == LS_OK && output)
+        rc = write_file(output, import.text, arena, &err);
+    if (cli->json) {
+        print_json(cli, recipe, &o, &import, rc == LS_OK ? NULL : &err);
+        return (int)rc;
+    }
+    for (size_t i = 0; rc != LS_OK && i < import.notes; i++)
+        if (import.note[i].kind == LS_IMPORT_UNSUPPORTED)
+            fprintf(stderr, "not modelled yet: %s: %s\n", import.note[i].key, import.note[i].what);
+    if (rc != LS_OK)
+        return ls_report(cli, &err);
+    if (!output)
+        fputs(import.text, stdout);
+    return LS_OK;
+}
+
+static int run(const struct ls_cli *cli, int argc, char **argv)
+{
+    if (argc != 2 || strcmp(argv[0], "recipe") != 0)
+        return ls_usage(cli, "import takes 'recipe' and one FILE");
+    struct ls_arena arena;
+    ls_arena_init(&arena, 0);
+    int rc = import_recipe(cli, argv[1], &arena);
+    ls_arena_release(&arena);
+    return rc;
+}
+
+static const struct ls_option options[] = {
+    { "world-size", "N", "number of ranks that the recipe is started with" },
+    { "output", "FILE", "write the scenario there instead of to standard output" },
+    { "models", "DIR", "folder of inventories, searched by model id (default scenarios/models)" },
+    { "inventory", "FILE", "the inventory to use, whatever the recipe's model is called" },
+    { 0 },
+};
+static const struct ls_example examples[] = {
+    { "import recipe gemma3_vl_4b_medpix.yaml --world-size 8", "the scenario on standard output" },
+    { "import recipe r.yaml --world-size 16 --output scenarios/r.yaml", "ready for check" },
+    { 0 },
+};
+const struct ls_command ls_command_import = {
+    .name = "import",
+    .run = run,
+    .operands = "recipe FILE",
+    .summary = "turn a training recipe of AutoModel into a scenario",
+    .text = "The scenario ends with three lists: what was taken over, what has no effect on the collectives, what was not "
+            "understood. A recipe with a part that is not modelled yields no scenario: the parts are named, and the exit "
+            "status is 3.",
+    .options = options,
+    .examples = examples,
+};

@@ -1,0 +1,191 @@
+/* The inventory of a model id; adapters by AutoModel's matcher. */
+#include "import/internal.h"
+#include "model/model.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The *.yaml files of the folder, sorted. */
+static enum ls_code list_folder(struct importer *i, const char ***out, size_t *count)
+{
+    LS_VEC(const char *) names = { 0 };
+    DIR *dir = opendir(i->options->models);
+    if (!dir)
+        return ls_fail(i->err, LS_EINPUT, (struct ls_loc){ ls_arena_str(i->arena, i->options->models), 0, 0 },
+                       "cannot open the folder of inventories: %s", strerror(errno));
+    for (struct dirent *e; (e = readdir(dir));) {
+        size_t length = strlen(e->d_name);
+        if (length > 5 && strcmp(e->d_name + length - 5, ".yaml") == 0)
+            ls_push(&names, ls_arena_str(i->arena, e->d_name));
+    }
+    closedir(dir);
+    qsort(names.at, names.count, sizeof *names.at, by_name);
+    *count = names.count;
+    *out = names.count ? ls_arena_copy(i->arena, names.at, names.count * sizeof *names.at) : NULL;
+    ls_vec_release(&names);
+    return LS_OK;
+}
+
+static bool names_model(const struct ls_yaml_node *inventory, const char *model_id)
+{
+    const struct ls_yaml_node *ids = inventory->kind == LS_YAML_MAP ? ls_yaml_get(inventory, "model_ids") : NULL;
+    for (size_t k = 0; ids && ids->kind == LS_YAML_LIST && k < ids->count; k++)
+        if (ls_yaml_is_text(ids->item[k], model_id))
+            return true;
+    return false;
+}
+
+enum ls_code import_find_inventory(struct importer *i)
+{
+    const char **file = &(const char *){ i->options->inventory };
+    size_t files = 1;
+    enum ls_code rc = i->options->inventory ? LS_OK : list_folder(i, &file, &files);
+    for (size_t f = 0; rc == LS_OK && f < files && !i->out->inventory; f++) {
+        const char *path = i->options->inventory ? file[f] : ls_arena_printf(i->arena, "%s/%s", i->options->models, file[f]);
+        const struct ls_yaml_node *root;
+        rc = ls_yaml_load_file(path, i->arena, &root, i->err);
+        if (rc != LS_OK || (!i->options->inventory && !names_model(root, i->out->model_id)))
+            continue;
+        i->out->inventory = path;
+        const struct ls_yaml_node *conditions = root->kind == LS_YAML_MAP ? ls_yaml_get(root, "conditions") : NULL;
+        size_t n = 0;
+        for (size_t k = 0; conditions && conditions->kind == LS_YAML_MAP && k < conditions->count && n < 15; k++)
+            i->conditions[n++] = conditions->pair[k].key->text;
+    }
+    return rc;
+}
+
+/* `*` matches anything, dots included; a dot any one character, as in the regular expressions it becomes. */
+static bool wildcard(const char *pattern, const char *text)
+{
+    const char *p = pattern, *s = text, *star = NULL, *star_at = NULL;
+    for (;;) {
+        if (p[0] == '*' || (p[0] == '.' && p[1] == '*')) {
+            p += p[0] == '.' ? 2 : 1;
+            star = p, star_at = s;
+        } else if (*s && (*p == *s || *p == '.')) {
+            p++, s++;
+        } else if (!*s && !*p) {
+            return true;
+        } else if (star && *star_at) {
+            p = star, s = ++star_at;
+        } else {
+            return false;
+        }
+    }
+}
+
+static enum ls_code pattern_list(struct importer *i, const struct ls_yaml_node *peft, const char *key, const char ***out, size_t *count)
+{
+    const struct ls_yaml_node *n = ls_yaml_get(peft, key);
+    *out = NULL, *count = 0;
+    if (!n || ls_yaml_is_null(n))
+        return LS_OK;
+    *count = n->kind == LS_YAML_LIST ? n->count : 1;
+    *out = LS_NEW(i->arena, const char *, *count + 1);
+    for (size_t k = 0; k < *count; k++) {
+        enum ls_code rc = ls_yaml_text(n->kind == LS_YAML_LIST ? n->item[k] : n, key, &(*out)[k], i->err);
+        if (rc != LS_OK)
+            return rc;
+    }
+    return LS_OK;
+}
+
+static bool any_matches(const char **pattern, size_t count, const char *leaf, const char *fqn)
+{
+    for (size_t k = 0; k < count; k++)
+        if (strcmp(pattern[k], leaf) == 0 || wildcard(pattern[k], fqn))
+            return true;
+    return false;
+}
+
+/* A Linear whose adapters could be added. */
+static bool adaptable(const struct ls_model *m, const struct ls_module *module)
+{
+    const char *class_name = ls_name_text(m->names, module->class_name);
+    size_t length = strlen(class_name);
+    if (module->children || length < 6 || strcmp(class_name + length - 6, "Linear") != 0)
+        return false;
+    for (uint32_t p = module->first_param; p < module->first_param + module->params; p++)
+        if (m->param[p].dims == 2 && strcmp(ls_name_text(m->names, m->param[p].leaf), "weight") == 0)
+            return true;
+    return false;
+}
+
+/* The name with list indices as `*`. */
+static const char *without_indices(struct ls_arena *arena, const char *fqn)
+{
+    struct ls_str s = { 0 };
+    for (const char *p = fqn; *p;) {
+        size_t length = strcspn(p, "."), digits = strspn(p, "0123456789");
+        if (p != fqn)
+            ls_str_add(&s, ".");
+        if (length && digits == length)
+            ls_str_add(&s, "*");
+        else
+            ls_str_addn(&s, p, length);
+        p += length + (p[length] == '.');
+    }
+    const char *out = ls_arena_str(arena, ls_str_text(&s));
+    ls_str_release(&s);
+    return out;
+}
+
+static void add_target(struct importer *i, const char **target, size_t *count, const char *text)
+{
+    for (size_t k = 0; k < *count; k++)
+        if (strcmp(target[k], text) == 0)
+            return;
+    target[(*count)++] = ls_arena_str(i->arena, text);
+}
+
+enum ls_code import_peft_targets(struct importer *i, const struct ls_yaml_node *peft, const char ***out, size_t *count)
+{
+    const char **include, **exclude, **target;
+    size_t includes, excludes, targets = 0;
+    bool all = false;
+    const struct ls_yaml_node *every = ls_yaml_get(peft, "match_all_linear");
+    enum ls_code rc = pattern_list(i, peft, "target_modules", &include, &includes);
+    if (rc == LS_OK)
+        rc = pattern_list(i, peft, "exclude_modules", &exclude, &excludes);
+    if (rc == LS_OK && every && !ls_yaml_is_null(every))
+        rc = ls_yaml_bool(every, "match_all_linear", &all, i->err);
+    if (rc != LS_OK)
+        return rc;
+    if ((includes && excludes) || (all && (includes || excludes)))
+        return ls_fail(i->err, LS_EINPUT, peft->at, "'target_modules', 'exclude_modules' and 'match_all_linear' exclude each other");
+    static const char *fallback[] = { "*_proj" };
+    if (!all && !includes && !excludes)
+        include = fallback, includes = 1;
+    struct ls_names *names = ls_names_open();
+    struct ls_model m;
+    rc = ls_model_load(i->out->inventory, i->arena, names, &m, i->err);
+    bool *wanted = rc == LS_OK ? LS_NEW(i->arena, bool, m.modules) : NULL;
+    target = rc == LS_OK ? LS_NEW(i->arena, const char *, m.modules) : NULL;
+    for (size_t k = 0; rc == LS_OK && k < m.modules; k++) {
+        const char *leaf = ls_name_text(names, m.module[k].leaf), *fqn = ls_name_text(names, m.module[k].name);
+        if (adaptable(&m, &m.module[k]))
+            wanted[k] = all || (includes ? any_matches(include, includes, leaf, fqn) : !any_matches(exclude, excludes, leaf, fqn));
+    }
+    for (size_t k = 0; rc == LS_OK && k < m.modules; k++) {
+        if (!wanted[k])
+            continue;
+        const char *fqn = ls_name_text(names, m.module[k].name), *glob = without_indices(i->arena, fqn);
+        bool exact = true; /* the glob may say more than the recipe */
+        for (size_t o = 0; o < m.modules && exact; o++)
+            exact = wanted[o] || !adaptable(&m, &m.module[o]) || !ls_glob(glob, ls_name_text(names, m.module[o].name));
+        add_target(i, target, &targets, exact ? glob : fqn);
+    }
+    if (rc == LS_OK && !targets)
+        rc = ls_fail(i->err, LS_EINPUT, peft->at, "'peft' matches no Linear of the model");
+    ls_names_close(names);
+    *out = target, *count = targets;
+    return rc;
+}

@@ -1,0 +1,387 @@
+#include "import/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* AutoModel reads a size that is no positive integer as not given. */
+static uint64_t read_size(const struct ls_yaml_node *n, uint64_t otherwise)
+{
+    if (!n || n->kind != LS_YAML_SCALAR || !n->text[0] || strlen(n->text) > 9 || n->text[strspn(n->text, "0123456789")])
+        return otherwise;
+    uint64_t value = 0;
+    for (const char *c = n->text; *c; c++)
+        value = value * 10 + (uint64_t)(*c - '0');
+    return value ? value : otherwise;
+}
+
+static void unsupported(struct importer *i, const char *key, const struct ls_yaml_node *value, const char *why)
+{
+    import_note(i, LS_IMPORT_UNSUPPORTED, key, value, "%s%s%s", value ? import_value(i, value) : "", value ? ": " : "", why);
+}
+
+/* Takes a scalar over as it stands: "key: value". */
+static void take_scalar(struct importer *i, const char *path, const char *indent)
+{
+    const struct ls_yaml_node *n = import_get(i, path);
+    if (!n)
+        return;
+    if (n->kind != LS_YAML_SCALAR) {
+        unsupported(i, path, n, "a single value was expected");
+        return;
+    }
+    const char *leaf = strrchr(path, '.') ? strrchr(path, '.') + 1 : path, *value = import_value(i, n);
+    ls_str_printf(&i->text, "%s%s: %s\n", indent, leaf, value);
+    import_note(i, LS_IMPORT_TAKEN, path, n, "%s", value);
+}
+
+static enum ls_code read_mesh(struct importer *i)
+{
+    static const struct { const char *path, *what; } later[] = {
+        { "distributed.cp_size", "context parallelism" }, { "distributed.tp_size", "tensor parallelism" },
+        { "distributed.pp_size", "pipeline parallelism" }, { "distributed.ep_size", "expert parallelism" } };
+    uint64_t inner = 1, world = i->options->world_size;
+    for (size_t k = 0; k < sizeof later / sizeof *later; k++) {
+        const struct ls_yaml_node *n = import_get(i, later[k].path);
+        uint64_t size = read_size(n, 1);
+        if (k < 3)
+            inner *= size;
+        if (n && size > 1)
+            unsupported(i, later[k].path, n, later[k].what);
+        else if (n)
+            import_note(i, LS_IMPORT_TAKEN, later[k].path, n, "1");
+    }
+    const struct ls_yaml_node *dp = import_get(i, "distributed.dp_size"), *replicate = import_get(i, "distributed.dp_replicate_size");
+    struct ls_loc at = dp ? dp->at : i->root->at;
+    if (world % inner)
+        return ls_fail(i->err, LS_EINPUT, at, "the world size %" PRIu64 " is not a multiple of cp x tp x pp = %" PRIu64, world, inner);
+    i->dp = read_size(dp, world / inner);
+    if (i->dp * inner != world)
+        return ls_fail(i->err, LS_EINPUT, at, "'dp_size' %" PRIu64 " with cp x tp x pp = %" PRIu64 " is not the world size %" PRIu64, i->dp,
+                       inner, world);
+    import_note(i, LS_IMPORT_TAKEN, "distributed.dp_size", dp, "%" PRIu64 "%s", i->dp, read_size(dp, 0) ? "" : ", from the world size");
+    i->dp_replicate = read_size(replicate, 1);
+    if (i->dp % i->dp_replicate || (i->dp_replicate > 1 && i->dp_replicate >= i->dp))
+        return ls_fail(i->err, LS_EINPUT, replicate->at, "'dp_replicate_size' %" PRIu64 " does not divide 'dp_size' %" PRIu64
+                       ", or is not smaller", i->dp_replicate, i->dp);
+    if (replicate)
+        import_note(i, LS_IMPORT_TAKEN, "distributed.dp_replicate_size", replicate, "%" PRIu64, i->dp_replicate);
+    return LS_OK;
+}
+
+static void read_strategy(struct importer *i)
+{
+    const struct ls_yaml_node *strategy = import_get(i, "distributed.strategy"), *target = import_get(i, "distributed._target_");
+    if (strategy && !ls_yaml_is_text(strategy, "fsdp2"))
+        unsupported(i, "distributed.strategy", strategy, "only fsdp2 is");
+    else if (strategy)
+        import_note(i, LS_IMPORT_TAKEN, "distributed.strategy", strategy, "fsdp2");
+    if (!target)
+        return;
+    const char *leaf = target->kind == LS_YAML_SCALAR && strrchr(target->text, '.') ? strrchr(target->text, '.') + 1 : "";
+    if (strcmp(leaf, "FSDP2Manager") == 0 || strcmp(leaf, "FSDP2Config") == 0)
+        import_note(i, LS_IMPORT_TAKEN, "distributed._target_", target, "strategy: fsdp2");
+    else
+        unsupported(i, "distributed._target_", target, "only FSDP2Manager is");
+}
+
+/* What cannot be a scenario whatever its values are. */
+static void read_unsupported(struct importer *i)
+{
+    static const struct { const char *path, *why; } parts[] = {
+        { "teacher_model", "a second, frozen model beside the trained one" },
+        { "teacher_distributed", "a second mesh" },
+        { "teacher_freeze_config", "a second model" },
+        { "kd_loss_fn", "a loss over two models" },
+        { "kd_ratio", "a loss over two models" },
+        { "offload_teacher_model", "a second model" },
+        { "separate_meshes", "a second mesh" },
+        { "model.drafter_path", "a drafter trained beside the model" },
+        { "distributed.offload_policy", "offloading to the host" },
+    };
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        const struct ls_yaml_node *n = import_get(i, parts[k].path);
+        if (n && !ls_yaml_is_null(n))
+            unsupported(i, parts[k].path, n, parts[k].why);
+    }
+}
+
+static enum ls_code read_model(struct importer *i)
+{
+    const char *path = "model.pretrained_model_name_or_path";
+    const struct ls_yaml_node *id = import_get(i, path);
+    if (!id) {
+        path = "model.config.pretrained_model_name_or_path";
+        id = import_get(i, path);
+    }
+    if (!id || id->kind != LS_YAML_SCALAR) {
+        unsupported(i, "model", import_get(i, "model"), "a model that is put together, without pretrained_model_name_or_path");
+        return LS_OK;
+    }
+    i->out->model_id = id->text;
+    enum ls_code rc = import_find_inventory(i);
+    if (rc != LS_OK)
+        return rc;
+    if (!i->out->inventory)
+        unsupported(i, path, id, "no inventory has it among its model_ids; record one with tests/oracle/record_inventory.py");
+    else
+        import_note(i, LS_IMPORT_TAKEN, path, id, "%s: %s", import_value(i, id), i->out->inventory);
+    return LS_OK;
+}
+
+static void add_quoted(struct ls_str *s, const char *text)
+{
+    ls_str_add(s, "\"");
+    for (const char *c = text; *c; c++)
+        if (*c == '"' || *c == '\\')
+            ls_str_printf(s, "\\%c", *c);
+        else if ((unsigned char)*c < ' ' || *c == 0x7f)
+            ls_str_printf(s, "\\x%02x", (unsigned)(unsigned char)*c);
+        else
+            ls_str_addn(s, c, 1);
+    ls_str_add(s, "\"");
+}
+
+static enum ls_code write_peft(struct importer *i)
+{
+    const struct ls_yaml_node *peft = import_get(i, "peft"), *dim;
+    const char **target;
+    size_t targets;
+    if (!peft || ls_yaml_is_null(peft) || !i->out->inventory)
+        return LS_OK;
+    enum ls_code rc = ls_yaml_map(peft, "peft", i->err);
+    if (rc == LS_OK)
+        rc = import_peft_targets(i, peft, &target, &targets);
+    if (rc != LS_OK)
+        return rc;
+    ls_str_add(&i->text, "  peft:\n    kind: lora\n    targets:\n");
+    for (size_t k = 0; k < targets; k++) {
+        ls_str_add(&i->text, "      - ");
+        add_quoted(&i->text, target[k]);
+        ls_str_add(&i->text, "\n");
+    }
+    uint64_t rank = 8;
+    if ((dim = ls_yaml_get(peft, "dim")))
+        rc = ls_yaml_uint(dim, "dim", 1, 1 << 16, &rank, i->err);
+    if (rc != LS_OK)
+        return rc;
+    ls_str_printf(&i->text, "    rank: %" PRIu64 "\n", rank);
+    import_note(i, LS_IMPORT_TAKEN, "peft.dim", dim, "rank %" PRIu64, rank);
+    static const char *const keys[] = { "peft.target_modules", "peft.exclude_modules" };
+    for (size_t k = 0; k < 2; k++)
+        if (import_get(i, keys[k]))
+            import_note(i, LS_IMPORT_TAKEN, keys[k], import_get(i, keys[k]), "%zu targets", targets);
+    const struct ls_yaml_node *every = ls_yaml_get(peft, "match_all_linear");
+    if (every && ls_yaml_is_text(every, "true"))
+        import_note(i, LS_IMPORT_TAKEN, "peft.match_all_linear", every, "%zu targets", targets);
+    return LS_OK;
+}
+
+static void write_freeze(struct importer *i)
+{
+    static const char *const keys[] = { "freeze_config.freeze_vision_tower", "freeze_config.freeze_audio_tower",
+                                        "freeze_config.freeze_language_model", "freeze_config.freeze_video_embedder" };
+    const struct ls_yaml_node *n = import_get(i, "freeze_config");
+    if (!n || ls_yaml_is_null(n))
+        return;
+    ls_str_add(&i->text, "freeze_config:\n");
+    size_t before = i->text.length;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        take_scalar(i, keys[k], "  ");
+    if (i->text.length == before) /* the section alone freezes the vision tower */
+        ls_str_add(&i->text, "  freeze_vision_tower: true\n");
+}
+
+/* The policy of `distributed.multimodal`, as it stands. */
+static void write_multimodal(struct importer *i)
+{
+    const struct ls_yaml_node *enabled = import_get(i, "distributed.multimodal.vision.frame_sharding.enabled");
+    if (enabled && ls_yaml_is_text(enabled, "true"))
+        unsupported(i, "distributed.multimodal.vision.frame_sharding.enabled", enabled, "frames cut over context-parallel ranks");
+    if (!import_get(i, "distributed.multimodal.frozen_sharding"))
+        return;
+    ls_str_add(&i->text, "  multimodal:\n");
+    take_scalar(i, "distributed.multimodal.frozen_sharding", "    ");
+}
+
+static void write_checkpointing(struct importer *i)
+{
+    const char *path = "distributed.activation_checkpointing", *scope_path = "distributed.activation_checkpointing_scope";
+    const struct ls_yaml_node *n = import_get(i, path), *scope = import_get(i, scope_path);
+    if (scope && !ls_yaml_is_null(scope) && !ls_yaml_is_text(scope, "all"))
+        unsupported(i, scope_path, scope, "a scope other than all");
+    if (!n)
+        return;
+    if (ls_yaml_is_text(n, "selective")) {
+        /* Which ops a layer keeps is below FSDP's hooks: it re-enters the same modules as full checkpointing. */
+        ls_str_add(&i->text, "  activation_checkpointing: true\n");
+        import_note(i, LS_IMPORT_TAKEN, path, n, "selective, as true: FSDP issues the same, memory differs");
+        return;
+    }
+    take_scalar(i, path, "  ");
+}
+
+static void write_mp_policy(struct importer *i)
+{
+    static const char *const keys[] = { "param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs" };
+    const struct ls_yaml_node *n = import_get(i, "distributed.mp_policy");
+    if (!n || n->kind != LS_YAML_MAP)
+        return;
+    ls_str_add(&i->text, "  mp_policy:\n");
+    size_t before = i->text.length;
+    for (size_t k = 0; k < 4; k++)
+        take_scalar(i, ls_arena_printf(i->arena, "distributed.mp_policy.%s", keys[k]), "    ");
+    if (i->text.length == before)
+        ls_str_add(&i->text, "    cast_forward_inputs: true\n");
+}
+
+static void write_distributed(struct importer *i)
+{
+    static const char *const plain[] = { "distributed.reshard_after_forward", "distributed.enable_fsdp2_prefetch",
+                                         "distributed.fsdp2_forward_prefetch_depth", "distributed.fsdp2_backward_prefetch_depth" };
+    ls_str_printf(&i->text, "distributed:\n  strategy: fsdp2\n  rules: automodel\n  dp_size: %" PRIu64 "\n", i->dp);
+    if (i->dp_replicate > 1)
+        ls_str_printf(&i->text, "  dp_replicate_size: %" PRIu64 "\n", i->dp_replicate);
+    for (size_t k = 0; k < sizeof plain / sizeof *plain; k++)
+        take_scalar(i, plain[k], "  ");
+    write_checkpointing(i);
+    write_mp_policy(i);
+    if (import_get(i, "distributed.defer_fsdp_grad_sync"))
+        take_scalar(i, "distributed.defer_fsdp_grad_sync", "  ");
+    else
+        ls_str_add(&i->text, "  defer_fsdp_grad_sync: true # AutoModel's default\n");
+    write_multimodal(i);
+}
+
+static enum ls_code read_batch(struct importer *i)
+{
+    const struct ls_yaml_node *global = import_get(i, "step_scheduler.global_batch_size"),
+                              *local = import_get(i, "step_scheduler.local_batch_size");
+    uint64_t g = 1, b = 1;
+    if (!global || !local)
+        return ls_fail(i->err, LS_EINPUT, i->root->at, "'step_scheduler' lacks '%s'", global ? "local_batch_size" : "global_batch_size");
+    enum ls_code rc = ls_yaml_uint(global, "global_batch_size", 1, 1 << 30, &g, i->err);
+    if (rc == LS_OK)
+        rc = ls_yaml_uint(local, "local_batch_size", 1, 1 << 20, &b, i->err);
+    if (rc != LS_OK)
+        return rc;
+    if (g % (b * i->dp))
+        return ls_fail(i->err, LS_EINPUT, global->at, "'global_batch_size' %" PRIu64 " is not a multiple of 'local_batch_size' %" PRIu64
+                       " x %" PRIu64 " data-parallel ranks", g, b, i->dp);
+    i->microbatches = g / (b * i->dp);
+    import_note(i, LS_IMPORT_TAKEN, "step_scheduler.global_batch_size", global, "%" PRIu64 " / (%" PRIu64 " x %" PRIu64 ") = %" PRIu64
+                " microbatches", g, b, i->dp, i->microbatches);
+    import_note(i, LS_IMPORT_TAKEN, "step_scheduler.local_batch_size", local, "%" PRIu64, b);
+    return LS_OK;
+}
+
+static void write_batch(struct importer *i)
+{
+    static const struct { const char *condition, *key; } keys[] = { { "image", "images" }, { "video", "videos" }, { "audio", "audios" } };
+    ls_str_printf(&i->text, "batch:\n  microbatches: %" PRIu64 "\n  samples: # the weakest assumption: any of these on any rank\n"
+                  "    - {text: 512}\n", i->microbatches);
+    for (size_t c = 0; i->conditions[c]; c++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (strcmp(i->conditions[c], keys[k].condition) == 0)
+                ls_str_printf(&i->text, "    - {text: 512, %s: 1}\n", keys[k].key);
+    ls_str_add(&i->text, "  execution: any\n  steps: any\n");
+}
+
+/* The VLM recipes reduce token counts before and the loss after the microbatches, and clip to 1.0 unless told otherwise. */
+static void write_step(struct importer *i)
+{
+    const struct ls_yaml_node *n = import_get(i, "clip_grad_norm.max_norm");
+    bool off = n && (ls_yaml_is_null(n) || ls_yaml_is_text(n, "0") || ls_yaml_is_text(n, "0.0"));
+    ls_str_printf(&i->text, "step:\n  clip_grad_norm: %s\n  metrics: [label_tokens, tokens, loss]\n", off ? "false" : "true");
+    if (n)
+        import_note(i, LS_IMPORT_TAKEN, "clip_grad_norm.max_norm", n, off ? "off" : "on");
+}
+
+static void write_head(struct importer *i, const char *path)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path, *dot = strrchr(base, '.');
+    const char *name = ls_arena_strn(i->arena, base, dot && dot != base ? (size_t)(dot - base) : strlen(base));
+    ls_str_add(&i->text, "lockstep: 1\nname: ");
+    add_quoted(&i->text, name);
+    ls_str_add(&i->text, "\nquestion: Do all ranks issue the same collectives, whatever media each of them holds?\nmodel:\n  inventory: ");
+    const char *inventory = i->out->inventory ? i->out->inventory : "", *slash = strrchr(inventory, '/');
+    add_quoted(&i->text, i->options->inventory || !slash ? inventory : ls_arena_printf(i->arena, "models/%s", slash + 1));
+    ls_str_add(&i->text, "\n");
+}
+
+static void write_lists(struct importer *i)
+{
+    ls_str_printf(&i->text, "\n# Imported for %" PRIu64 " ranks.\n", i->options->world_size);
+    for (int kind = LS_IMPORT_TAKEN; kind <= LS_IMPORT_UNKNOWN; kind++) {
+        ls_str_printf(&i->text, "# %s:\n", ls_import_kind_title((enum ls_import_kind)kind));
+        for (size_t k = 0; k < i->note.count; k++)
+            if (i->note.at[k].kind == (enum ls_import_kind)kind)
+                ls_str_printf(&i->text, "#   %s: %s\n", i->note.at[k].key, i->note.at[k].what);
+    }
+}
+
+/* By place in the recipe; what has none (a default) comes first. */
+static void sort_notes(struct importer *i)
+{
+    for (size_t k = 1; k < i->note.count; k++) {
+        struct ls_import_note n = i->note.at[k];
+        size_t at = k;
+        for (; at > 0 && i->note.at[at - 1].at.line > n.at.line; at--)
+            i->note.at[at] = i->note.at[at - 1];
+        i->note.at[at] = n;
+    }
+}
+
+static enum ls_code import(struct importer *i, const char *path)
+{
+    enum ls_code rc = ls_yaml_map(i->root, "recipe", i->err);
+    if (rc == LS_OK && (!import_get(i, "model") || !import_get(i, "distributed"))) {
+        rc = ls_fail(i->err, LS_EINPUT, i->root->at, "this is no AutoModel recipe: '%s' is missing",
+                     import_get(i, "model") ? "distributed" : "model");
+    }
+    if (rc != LS_OK)
+        return rc;
+    read_strategy(i);
+    read_unsupported(i);
+    rc = read_model(i);
+    if (rc == LS_OK)
+        rc = read_mesh(i);
+    if (rc == LS_OK)
+        rc = read_batch(i);
+    if (rc == LS_OK) {
+        write_head(i, path);
+        rc = write_peft(i);
+    }
+    if (rc == LS_OK) {
+        write_freeze(i);
+        write_distributed(i);
+        write_batch(i);
+        write_step(i);
+        import_walk(i);
+    }
+    sort_notes(i);
+    /* What is not modelled matters more than a world size that does not fit. */
+    for (size_t k = 0; k < i->note.count; k++)
+        if (i->note.at[k].kind == LS_IMPORT_UNSUPPORTED)
+            return ls_fail(i->err, LS_EINPUT, i->note.at[k].at, "'%s' is not modelled yet: %s", i->note.at[k].key, i->note.at[k].what);
+    if (rc != LS_OK)
+        return rc;
+    write_lists(i);
+    i->out->text = ls_arena_str(i->arena, ls_str_text(&i->text));
+    return LS_OK;
+}
+
+enum ls_code ls_import_recipe(const char *path, const struct ls_import_options *o, struct ls_arena *arena, struct ls_import *out,
+                              struct ls_error *err)
+{
+    *out = (struct ls_import){ 0 };
+    struct importer i = { .arena = arena, .err = err, .options = o, .out = out };
+    enum ls_code rc = ls_yaml_load_file(path, arena, &i.root, err);
+    if (rc == LS_OK)
+        rc = import(&i, path);
+    out->notes = i.note.count;
+    out->note = i.note.count ? ls_arena_copy(arena, i.note.at, i.note.count * sizeof *i.note.at) : NULL;
+    ls_vec_release(&i.note);
+    ls_vec_release(&i.seen);
+    ls_str_release(&i.text);
+    return rc;
+}
