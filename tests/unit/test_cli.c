@@ -82,7 +82,7 @@ Test(report, long_lines_are_cut_around_the_caret)
             size_t shown = 0;
             for (char *s = line + 1; *s != '\n'; s++)
                 shown += ((unsigned char)*s & 0xc0) != 0x80;
-            cr_assert_lt(caret - caret_line, shown, "column %zu", column);
+            cr_assert_lt((size_t)(caret - caret_line), shown, "column %zu", column);
         }
         cr_assert(column > 1300 || strchr(out, '^'), "column %zu: %s", column, out);
         free(out);
