@@ -66,7 +66,7 @@ static void wait_for(struct graph *g, enum what what, uint32_t id, uint32_t segm
     ls_push(&g->edge, n);
 }
 
-static bool has_arrived(const struct ls_run *x, uint32_t r, const struct ls_step *s, uint64_t key)
+static bool has_arrived(const struct ls_run *x, uint32_t r, const struct ls_task *s, uint64_t key)
 {
     return s && ls_guard_state(x, r, ls_key_segment(key), s->guard) == LS_PATH_TAKEN &&
            ls_is_started(x, r, ls_key_segment(key), s);
@@ -88,7 +88,7 @@ static void expand_meeting(struct graph *g, uint32_t n)
     for (uint32_t i = of->first[group]; i < of->first[group + 1]; i++) {
         uint64_t key;
         uint32_t r = of->rank[i];
-        const struct ls_step *s = ls_fifo_head(x, r, comm, &key);
+        const struct ls_task *s = ls_fifo_head(x, r, comm, &key);
         if (!s) {
             if (!g->node.at[n].lacks)
                 g->node.at[n].missing = r;
@@ -103,7 +103,7 @@ static void expand_port(struct graph *g, uint32_t n)
     const struct ls_run *x = g->x;
     uint32_t mine = g->node.at[n].id, other = x->p.port[mine].partner;
     uint64_t key = 0;
-    const struct ls_step *s = other == LS_NO_ID ? NULL : ls_port_head(x, other, &key);
+    const struct ls_task *s = other == LS_NO_ID ? NULL : ls_port_head(x, other, &key);
     if (!s) {
         const struct ls_port_key *k = &x->p.port_key[x->p.port[mine].id];
         const struct ls_groups *of = &x->p.job->comm[k->comm];
@@ -113,29 +113,24 @@ static void expand_port(struct graph *g, uint32_t n)
         wait_for(g, PAIRED, x->p.port[other].rank, ls_key_segment(key), s->op);
 }
 
-/* What a started, unpaired step waits for. */
-static void expand_started(struct graph *g, uint32_t r, uint32_t segment, const struct ls_step *s)
+/* What an unpaired step of a communicator waits for there: its FIFO's head, or the others once it has arrived. */
+static void expand_fifo(struct graph *g, uint32_t r, uint32_t segment, const struct ls_task *s, bool started)
 {
     const struct ls_run *x = g->x;
     bool paired, heads = ls_heads_fifo(x, r, segment, s, &paired);
-    uint64_t key;
+    uint32_t port = s->class == LS_TASK_PASS ? ls_port_find(&x->p, r, s->fifo) : LS_NO_ID;
     if (paired)
         return;
-    if (s->class == LS_STEP_MEET) {
-        if (heads)
+    if (heads && started) {
+        if (port == LS_NO_ID)
             wait_for(g, MEETING, x->p.group_base[s->fifo] + x->p.job->comm[s->fifo].group[r], 0, 0);
-        else {
-            const struct ls_step *head = ls_fifo_head(x, r, s->fifo, &key);
-            wait_for(g, PAIRED, r, ls_key_segment(key), head->op);
-        }
-    } else {
-        uint32_t port = ls_port_find(&x->p, r, s->fifo);
-        if (heads)
+        else
             wait_for(g, PORT, port, 0, 0);
-        else {
-            const struct ls_step *head = ls_port_head(x, port, &key);
+    } else if (!heads) {
+        uint64_t key;
+        const struct ls_task *head = port == LS_NO_ID ? ls_fifo_head(x, r, s->fifo, &key) : ls_port_head(x, port, &key);
+        if (head != s)
             wait_for(g, PAIRED, r, ls_key_segment(key), head->op);
-        }
     }
 }
 
@@ -166,25 +161,24 @@ static bool is_bounded(const struct ls_run *x, uint32_t r, uint32_t thread)
     return x->o->run_ahead && !ls_is_end(x, r, x->ahead[at]) && x->out_now[at] >= x->o->run_ahead;
 }
 
-static void expand_unissued(struct graph *g, uint32_t r, uint32_t thread, const struct ls_op *op, uint32_t segment, uint32_t i)
+static void expand_unissued(struct graph *g, uint32_t r, uint32_t thread)
 {
     const struct ls_run *x = g->x;
     struct ls_at on;
-    (void)op;
     if (is_bounded(x, r, thread)) {
         for (uint32_t s = 0; s < x->p.streams; s++) {
             uint64_t head = x->head[r * x->p.streams + s];
             if (ls_is_end(x, r, head))
                 continue;
-            const struct ls_step *h = &ls_table_at(x, r, ls_key_segment(head))->step[ls_key_index(head)];
+            const struct ls_task *h = &ls_table_at(x, r, ls_key_segment(head))->step[ls_key_index(head)];
             if (h->thread == thread && ls_key(ls_key_segment(head), h->op) < x->until[r * x->p.threads + thread])
                 wait_for(g, DONE, r, ls_key_segment(head), h->op);
         }
-    } else if (host_waits_for(x, r, thread, &on) && !(on.segment == segment && on.op == i))
+    } else if (host_waits_for(x, r, thread, &on))
         wait_for(g, DONE, on.rank, on.segment, on.op);
 }
 
-static void expand_slots(struct graph *g, uint32_t r, uint32_t segment, const struct ls_step *first)
+static void expand_slots(struct graph *g, uint32_t r, uint32_t segment, const struct ls_task *first)
 {
     const struct ls_run *x = g->x;
     if (!x->slots || first->slots == 0)
@@ -199,77 +193,57 @@ static void expand_slots(struct graph *g, uint32_t r, uint32_t segment, const st
         uint32_t j = ls_key_segment(x->kernel[r]);
         const struct ls_table *t = ls_table_at(x, r, j);
         if (ls_key_index(x->kernel[r]) < t->kernels) {
-            const struct ls_step *next = &t->step[t->kernel[ls_key_index(x->kernel[r])]];
+            const struct ls_task *next = &t->step[t->kernel[ls_key_index(x->kernel[r])]];
             if (j != segment || next != first)
                 wait_for(g, DONE, r, j, next->op);
         }
     }
 }
 
-/* A step at its stream's head, issued, not started: its FIFOs, then its slots. */
-static void expand_head(struct graph *g, uint32_t r, uint32_t segment, const struct ls_step *first)
+static void expand_host_wait(struct graph *g, uint32_t r, uint32_t segment, const struct ls_table *t, uint32_t op)
 {
-    const struct ls_run *x = g->x;
-    bool paired;
-    if (first->class == LS_STEP_WAIT) {
-        struct ls_at on;
-        if (!ls_event_done(x, r, segment, first->record, first->event, &on))
-            wait_for(g, DONE, on.rank, on.segment, on.op);
-        return;
-    }
-    for (uint32_t i = 0; i < first->bundle; i++)
-        if (!ls_heads_fifo(x, r, segment, first + i, &paired) && !paired) {
-            uint64_t key;
-            const struct ls_step *s = first + i;
-            const struct ls_step *head = s->class == LS_STEP_MEET ? ls_fifo_head(x, r, s->fifo, &key)
-                                                                 : ls_port_head(x, ls_port_find(&x->p, r, s->fifo), &key);
-            if (ls_key_segment(key) != segment || head < first || head >= first + first->bundle)
-                wait_for(g, PAIRED, r, ls_key_segment(key), head->op);
-        }
-    expand_slots(g, r, segment, first);
+    const struct ls_point *q = t->point + t->point_first[t->from->op[op].thread];
+    struct ls_at on;
+    while (q->op != op || q->kind != LS_POINT_EVENT)
+        q++;
+    if (!ls_event_done(g->x, r, segment, q->record, q->event, &on))
+        wait_for(g, DONE, on.rank, on.segment, on.op);
 }
 
 static void expand_op(struct graph *g, uint32_t n)
 {
     const struct ls_run *x = g->x;
     struct node v = g->node.at[n];
-    uint32_t r = v.id;
+    uint32_t r = v.id, guard;
     const struct ls_table *t = ls_table_at(x, r, v.segment);
-    const struct ls_op *op = &t->from->op[v.op];
-    if (t->step_of_op[v.op] == LS_NO_ID) { /* a host_wait that holds its thread */
-        const struct ls_point *q = t->point + t->point_first[op->thread];
-        struct ls_at on;
-        if (x->until[r * x->p.threads + op->thread] <= ls_key(v.segment, v.op)) {
-            expand_unissued(g, r, op->thread, op, v.segment, v.op);
-            return;
-        }
-        while (q->op != v.op || q->kind != LS_POINT_EVENT)
-            q++;
-        if (!ls_event_done(x, r, v.segment, q->record, q->event, &on))
-            wait_for(g, DONE, on.rank, on.segment, on.op);
-        return;
-    }
-    const struct ls_step *s = &t->step[t->step_of_op[v.op]], *first = ls_bundle_of(s);
-    uint64_t head = x->head[r * x->p.streams + s->stream];
-    bool issued = x->until[r * x->p.threads + s->thread] > ls_key(v.segment, s->op);
-    enum ls_path path = ls_guard_state(x, r, v.segment, s->guard);
+    uint8_t thread = t->from->op[v.op].thread;
+    bool issued = x->until[r * x->p.threads + thread] > ls_key(v.segment, v.op), started = false;
+    guard = t->guard_of_op[v.op];
+    enum ls_path path = ls_guard_state(x, r, v.segment, guard);
     if (path == LS_PATH_OPEN)
-        wait_for(g, DONE, r, v.segment, t->decide[s->guard / 2].op);
+        wait_for(g, DONE, r, v.segment, t->decide[guard / 2].op);
     if (!issued)
-        expand_unissued(g, r, s->thread, op, v.segment, v.op);
-    if (head != ls_key(v.segment, (uint64_t)(first - t->step))) {
-        const struct ls_table *ht = ls_table_at(x, r, ls_key_segment(head));
-        wait_for(g, DONE, r, ls_key_segment(head), ht->step[ls_key_index(head)].op);
+        expand_unissued(g, r, thread);
+    if (t->step_of_op[v.op] == LS_NO_ID) {
+        expand_host_wait(g, r, v.segment, t, v.op);
         return;
     }
-    if (!ls_is_started(x, r, v.segment, s)) {
-        if (issued && path == LS_PATH_TAKEN)
-            expand_head(g, r, v.segment, first);
-    } else if (v.what == DONE) {
-        for (uint32_t i = 0; i < first->bundle; i++)
-            expand_started(g, r, v.segment, first + i);
-    } else
-        expand_started(g, r, v.segment, s);
+    const struct ls_task *s = &t->step[t->step_of_op[v.op]], *first = ls_bundle_of(s);
+    uint64_t head = x->head[r * x->p.streams + s->stream];
+    bool heads = head == ls_key(v.segment, (uint64_t)(first - t->step));
+    struct ls_at on;
+    if (!heads)
+        wait_for(g, DONE, r, ls_key_segment(head), ls_table_at(x, r, ls_key_segment(head))->step[ls_key_index(head)].op);
+    if (s->class == LS_TASK_WAIT && !ls_event_done(x, r, v.segment, s->record, s->event, &on))
+        wait_for(g, DONE, on.rank, on.segment, on.op);
+    if (s->class != LS_TASK_MEET && s->class != LS_TASK_PASS)
+        return;
+    started = ls_is_started(x, r, v.segment, s);
+    for (uint32_t i = 0; i < first->bundle; i++)
+        if (v.what == DONE || first + i == s)
+            expand_fifo(g, r, v.segment, first + i, started);
+    if (heads && issued && path == LS_PATH_TAKEN && !started)
+        expand_slots(g, r, v.segment, first);
 }
 
 static void build_graph(struct graph *g)
@@ -393,7 +367,7 @@ static void arrived_ops(const struct ls_run *x, const struct place *p, struct ls
     *a = *b = NO_AT;
     for (uint32_t i = of->first[p->group]; i < of->first[p->group + 1]; i++) {
         uint64_t key;
-        const struct ls_step *s = ls_fifo_head(x, of->rank[i], p->comm, &key);
+        const struct ls_task *s = ls_fifo_head(x, of->rank[i], p->comm, &key);
         if (!has_arrived(x, of->rank[i], s, key))
             continue;
         struct ls_at at = { of->rank[i], ls_key_segment(key), s->op };
@@ -542,18 +516,18 @@ static void read_hang(const struct ls_run *x, struct ls_arena *arena, struct ls_
 }
 
 /* Why the head of a stream does not move. */
-static struct ls_pending pending_head(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_step *s)
+static struct ls_pending pending_head(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s)
 {
     struct ls_pending p = { .at = { r, segment, s->op }, .on = NO_AT };
     bool paired;
     uint64_t key;
-    if (s->class == LS_STEP_WAIT) {
+    if (s->class == LS_TASK_WAIT) {
         p.why = LS_BLOCKED_EVENT;
         ls_event_done(x, r, segment, s->record, s->event, &p.on);
         return p;
     }
     bool started = ls_is_started(x, r, segment, s);
-    const struct ls_step *first = s;
+    const struct ls_task *first = s;
     for (uint32_t i = 0; started && i < first->bundle; i++) { /* the first unpaired op of the bundle */
         s = first + i;
         ls_heads_fifo(x, r, segment, s, &paired);
@@ -562,7 +536,7 @@ static struct ls_pending pending_head(const struct ls_run *x, uint32_t r, uint32
     }
     p.at.op = s->op;
     if (!ls_heads_fifo(x, r, segment, s, &paired)) {
-        const struct ls_step *head = s->class == LS_STEP_MEET ? ls_fifo_head(x, r, s->fifo, &key)
+        const struct ls_task *head = s->class == LS_TASK_MEET ? ls_fifo_head(x, r, s->fifo, &key)
                                                              : ls_port_head(x, ls_port_find(&x->p, r, s->fifo), &key);
         p.why = LS_BLOCKED_FIFO;
         p.on = (struct ls_at){ r, ls_key_segment(key), head->op };
@@ -579,10 +553,10 @@ static struct ls_pending pending_head(const struct ls_run *x, uint32_t r, uint32
             }
         return p;
     }
-    if (s->class == LS_STEP_PASS) {
+    if (s->class == LS_TASK_PASS) {
         uint32_t mine = ls_port_find(&x->p, r, s->fifo), other = x->p.port[mine].partner;
         p.why = LS_BLOCKED_PEER;
-        const struct ls_step *o = other == LS_NO_ID ? NULL : ls_port_head(x, other, &key);
+        const struct ls_task *o = other == LS_NO_ID ? NULL : ls_port_head(x, other, &key);
         if (o)
             p.on = (struct ls_at){ x->p.port[other].rank, ls_key_segment(key), o->op };
         return p;
@@ -591,7 +565,7 @@ static struct ls_pending pending_head(const struct ls_run *x, uint32_t r, uint32
     const struct ls_groups *of = &x->p.job->comm[s->fifo];
     uint32_t group = of->group[r];
     for (uint32_t i = of->first[group]; i < of->first[group + 1]; i++) {
-        const struct ls_step *o = ls_fifo_head(x, of->rank[i], s->fifo, &key);
+        const struct ls_task *o = ls_fifo_head(x, of->rank[i], s->fifo, &key);
         if (!o)
             p.on = (struct ls_at){ of->rank[i], LS_NO_ID, LS_NO_ID };
         else if (!has_arrived(x, of->rank[i], o, key) || o->sig != s->sig)
@@ -622,7 +596,7 @@ static void read_pending(const struct ls_run *x, struct ls_arena *arena, struct 
             uint64_t head = x->head[r * x->p.streams + s];
             if (ls_is_end(x, r, head))
                 continue;
-            const struct ls_step *step = &ls_table_at(x, r, ls_key_segment(head))->step[ls_key_index(head)];
+            const struct ls_task *step = &ls_table_at(x, r, ls_key_segment(head))->step[ls_key_index(head)];
             if (x->until[r * x->p.threads + step->thread] > ls_key(ls_key_segment(head), step->op) &&
                 ls_guard_state(x, r, ls_key_segment(head), step->guard) == LS_PATH_TAKEN)
                 ls_push(&all, pending_head(x, r, ls_key_segment(head), step));

@@ -148,8 +148,8 @@ static enum ls_code check_op(struct build *b, const struct ls_segment *s, size_t
 
 static uint8_t class_of(const struct ls_op *op)
 {
-    return ls_op_is_collective(op) ? LS_STEP_MEET : ls_op_is_p2p(op) ? LS_STEP_PASS :
-           op->kind == LS_OP_WAIT  ? LS_STEP_WAIT : LS_STEP_RUN;
+    return ls_op_is_collective(op) ? LS_TASK_MEET : ls_op_is_p2p(op) ? LS_TASK_PASS :
+           op->kind == LS_OP_WAIT  ? LS_TASK_WAIT : LS_TASK_RUN;
 }
 
 static bool is_blocking(const struct build *b, const struct ls_op *op)
@@ -237,14 +237,14 @@ static void add_steps(struct build *b, struct ls_table *x, const uint32_t *run)
     if (!next || !seen)
         ls_out_of_memory((streams + n + 1) * sizeof *next);
     memcpy(next, x->stream_first, streams * sizeof *next);
-    x->step = LS_NEW(b->arena, struct ls_step, x->stream_first[streams]);
+    x->step = LS_NEW(b->arena, struct ls_task, x->stream_first[streams]);
     for (uint32_t i = 0; i < n; i++) {
         x->step_of_op[i] = LS_NO_ID;
         if (ls_op_is_host(&op[i]))
             continue;
         uint32_t at = next[op[i].stream]++;
         x->step_of_op[i] = at;
-        x->step[at] = (struct ls_step){
+        x->step[at] = (struct ls_task){
             .op = i, .class = class_of(&op[i]), .thread = op[i].thread, .stream = op[i].stream, .record = LS_NO_ID,
             .event = op[i].event, .guard = x->guard_of_op[i], .bundle = 1, .send = op[i].kind == LS_OP_SEND,
             .joined = run[i] && seen[run[i]],
@@ -265,7 +265,7 @@ static void add_steps(struct build *b, struct ls_table *x, const uint32_t *run)
 }
 
 /* A bundle takes, for each communicator in it, the most slots that one of its ops asks for. */
-static void count_slots(struct ls_table *x, const struct ls_tables *t, struct ls_step *head)
+static void count_slots(struct ls_table *x, const struct ls_tables *t, struct ls_task *head)
 {
     const struct ls_op *op = x->from->op;
     for (uint32_t i = 0; i < head->bundle; i++) {
@@ -288,8 +288,8 @@ static void add_kernels(struct build *b, struct ls_table *x)
     uint32_t n = x->stream_first[b->p->streams];
     x->kernel = LS_NEW(b->arena, uint32_t, n);
     for (uint32_t i = 0; i < x->from->count; i++) {
-        struct ls_step *s = x->step_of_op[i] == LS_NO_ID ? NULL : &x->step[x->step_of_op[i]];
-        if (!s || s->bundle == 0 || (s->class != LS_STEP_MEET && s->class != LS_STEP_PASS))
+        struct ls_task *s = x->step_of_op[i] == LS_NO_ID ? NULL : &x->step[x->step_of_op[i]];
+        if (!s || s->bundle == 0 || (s->class != LS_TASK_MEET && s->class != LS_TASK_PASS))
             continue;
         count_slots(x, b->job->tables, s);
         if (s->slots)
@@ -339,7 +339,7 @@ static void add_fifos(struct build *b, struct ls_table *x)
     x->fifo_step = LS_NEW(b->arena, uint32_t, total);
     for (uint32_t i = 0; i < n; i++)
         if (ls_op_is_collective(&op[i])) {
-            struct ls_step *s = &x->step[x->step_of_op[i]];
+            struct ls_task *s = &x->step[x->step_of_op[i]];
             s->fifo = ls_fifo_comm(t, &op[i]);
             s->place = next[s->fifo]++;
             x->fifo_step[s->place] = x->step_of_op[i];
@@ -354,7 +354,7 @@ static void add_fifos(struct build *b, struct ls_table *x)
             x->port[x->ports] = id;
             x->port_first[x->ports++] = place;
         }
-        struct ls_step *s = &x->step[x->step_of_op[(uint32_t)pass.at[i]]];
+        struct ls_task *s = &x->step[x->step_of_op[(uint32_t)pass.at[i]]];
         s->fifo = id;
         s->place = place;
         x->fifo_step[place] = x->step_of_op[(uint32_t)pass.at[i]];
@@ -400,6 +400,15 @@ static void link_records(struct build *b, struct ls_table *x, uint32_t *of_wait)
     intern_release(&seen);
 }
 
+/* Is the op in a branch that another host thread decides? */
+static bool hangs_on_other(const struct ls_table *x, uint32_t op)
+{
+    for (uint32_t g = x->guard_of_op[op]; g != LS_NO_ID; g = x->decide[g / 2].guard)
+        if (x->from->op[x->decide[g / 2].op].thread != x->from->op[op].thread)
+            return true;
+    return false;
+}
+
 static void add_points(struct build *b, struct ls_table *x, const uint32_t *run, const uint32_t *last,
                        const uint32_t *of_wait)
 {
@@ -414,6 +423,7 @@ static void add_points(struct build *b, struct ls_table *x, const uint32_t *run,
     for (size_t t = 0; t < threads; t++) {
         x->point_first[t] = (uint32_t)point.count;
         x->thread_first[t] = steps;
+        uint32_t guard = LS_NO_ID;
         for (uint32_t i = 0; i < n; i++) {
             struct ls_point p = { .op = last[i], .step = x->step_of_op[i], .record = of_wait[i], .event = op[i].event,
                                   .guard = x->guard_of_op[i], .thread = op[i].thread };
@@ -423,6 +433,13 @@ static void add_points(struct build *b, struct ls_table *x, const uint32_t *run,
             }
             if (op[i].thread != t)
                 continue;
+            if (hangs_on_other(x, i) && x->guard_of_op[i] != guard) {
+                p.kind = LS_POINT_PATH;
+                p.op = i;
+                ls_push(&point, p);
+                p.op = last[i];
+            }
+            guard = x->guard_of_op[i];
             if (x->step_of_op[i] != LS_NO_ID)
                 x->thread_step[steps++] = x->step_of_op[i];
             if (op[i].kind == LS_OP_HOST_WAIT) {

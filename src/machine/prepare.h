@@ -4,7 +4,7 @@
  *   step    a stream op; steps are sorted by stream, so a stream is a range of steps and its head is one index
  *   bundle  consecutive steps of one stream that belong to one fused group; they start together, unordered
  *   fifo    the steps of one communicator, or of one p2p port, in list order
- *   point   where a host thread may have to stop: a blocking step, a host_wait, a stop
+ *   point   where a host thread may have to stop: a blocking step, a host_wait, a stop, a branch that another thread decides
  *   guard   the decide, and the side of it, that an op depends on
  * Two steps get the same `sig` iff they are compatible, so pairing compares integers. */
 #ifndef LS_MACHINE_PREPARE_H
@@ -12,9 +12,9 @@
 
 #include "machine/machine.h"
 
-enum ls_step_class { LS_STEP_RUN, LS_STEP_WAIT, LS_STEP_MEET, LS_STEP_PASS };
+enum ls_task_class { LS_TASK_RUN, LS_TASK_WAIT, LS_TASK_MEET, LS_TASK_PASS };
 
-struct ls_step {
+struct ls_task {
     uint32_t op;      /* index in the segment */
     uint32_t sig;
     uint32_t fifo;    /* MEET: communicator whose FIFO it is in; PASS: port id */
@@ -28,7 +28,7 @@ struct ls_step {
     bool send;        /* PASS */
     bool joined;      /* in a fused group, and not the first op of it */
 };
-enum ls_point_kind { LS_POINT_STEP, LS_POINT_EVENT, LS_POINT_STOP };
+enum ls_point_kind { LS_POINT_STEP, LS_POINT_EVENT, LS_POINT_STOP, LS_POINT_PATH };
 struct ls_point {
     uint32_t op, step, record, event, guard;
     uint8_t kind, thread; /* thread: STOP, the one that runs it */
@@ -38,7 +38,7 @@ struct ls_decide { uint32_t op, guard; };   /* guard: the decide it is inside of
 
 struct ls_table {
     const struct ls_segment *from;
-    struct ls_step *step;
+    struct ls_task *step;
     uint32_t *step_of_op;               /* [ops], LS_NO_ID for host ops */
     uint32_t *guard_of_op;              /* [ops] */
     uint32_t *stream_first;             /* [streams + 1] */

@@ -33,7 +33,7 @@ bool ls_event_done(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_
     for (;;) {
         const struct ls_table *t = ls_table_at(x, r, segment);
         for (; record != LS_NO_ID; record = t->step[record].record) {
-            const struct ls_step *s = &t->step[record];
+            const struct ls_task *s = &t->step[record];
             enum ls_path taken = ls_guard_state(x, r, segment, s->guard);
             if (taken == LS_PATH_SKIPPED)
                 continue;
@@ -95,7 +95,7 @@ static uint64_t skip_port(const struct ls_run *x, uint32_t r, uint32_t id, uint6
     return ls_key(j, 0);
 }
 
-const struct ls_step *ls_fifo_head(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_t *key)
+const struct ls_task *ls_fifo_head(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_t *key)
 {
     *key = skip_fifo(x, r, comm, x->fifo[r * x->p.comms + comm]);
     if (ls_is_end(x, r, *key))
@@ -104,7 +104,7 @@ const struct ls_step *ls_fifo_head(const struct ls_run *x, uint32_t r, uint32_t 
     return &t->step[t->fifo_step[ls_key_index(*key)]];
 }
 
-const struct ls_step *ls_port_head(const struct ls_run *x, uint32_t port, uint64_t *key)
+const struct ls_task *ls_port_head(const struct ls_run *x, uint32_t port, uint64_t *key)
 {
     const struct ls_port_ref *ref = &x->p.port[port];
     *key = skip_port(x, ref->rank, ref->id, x->port[port].next);
@@ -114,7 +114,7 @@ const struct ls_step *ls_port_head(const struct ls_run *x, uint32_t port, uint64
     return &t->step[t->fifo_step[ls_key_index(*key)]];
 }
 
-bool ls_is_started(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_step *s)
+bool ls_is_started(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s)
 {
     size_t at = r * x->p.streams + s->stream;
     const struct ls_table *t = ls_table_at(x, r, segment);
@@ -122,10 +122,10 @@ bool ls_is_started(const struct ls_run *x, uint32_t r, uint32_t segment, const s
     return x->left[at] && x->head[at] == first;
 }
 
-bool ls_heads_fifo(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_step *s, bool *paired)
+bool ls_heads_fifo(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s, bool *paired)
 {
     uint64_t mine = ls_key(segment, s->place), next;
-    if (s->class == LS_STEP_MEET)
+    if (s->class == LS_TASK_MEET)
         next = x->fifo[r * x->p.comms + s->fifo];
     else
         next = x->port[ls_port_find(&x->p, r, s->fifo)].next;
@@ -171,7 +171,7 @@ static void complete_later(struct ls_run *x, unsigned what, uint32_t which)
     ls_push(&x->full, (uint64_t)what << 32 | which);
 }
 
-static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_step *s)
+static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_task *s)
 {
     uint32_t mine = ls_port_find(&x->p, r, s->fifo), other = x->p.port[mine].partner;
     x->port[mine].arrived = true;
@@ -190,9 +190,9 @@ static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_step *s)
 }
 
 /* A started step reached the head of its FIFO. */
-static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const struct ls_step *s)
+static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const struct ls_task *s)
 {
-    if (s->class == LS_STEP_PASS) {
+    if (s->class == LS_TASK_PASS) {
         arrive_port(x, r, s);
         return;
     }
@@ -212,13 +212,13 @@ static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const
         complete_later(x, WHAT_MEETING, id);
 }
 
-static void leave_bundle(struct ls_run *x, uint32_t r, const struct ls_step *s)
+static void leave_bundle(struct ls_run *x, uint32_t r, const struct ls_task *s)
 {
     size_t at = r * x->p.streams + s->stream;
     assert(x->left[at]);
     if (--x->left[at] == 0) {
         uint32_t j = ls_key_segment(x->head[at]);
-        const struct ls_step *first = &ls_table_at(x, r, j)->step[ls_key_index(x->head[at])];
+        const struct ls_task *first = &ls_table_at(x, r, j)->step[ls_key_index(x->head[at])];
         x->head[at] += first->bundle;
         x->steps_done[r] += first->bundle;
         x->used[r] -= x->held[at];
@@ -235,7 +235,7 @@ static void arrive_if_started(struct ls_run *x, uint32_t r, uint64_t key)
         return;
     uint32_t j = ls_key_segment(key);
     const struct ls_table *t = ls_table_at(x, r, j);
-    const struct ls_step *s = &t->step[t->fifo_step[ls_key_index(key)]];
+    const struct ls_task *s = &t->step[t->fifo_step[ls_key_index(key)]];
     if (x->left[r * x->p.streams + s->stream] && ls_is_started(x, r, j, s) &&
         (s->guard == LS_NO_ID || ls_guard_state(x, r, j, s->guard) == LS_PATH_TAKEN))
         arrive(x, r, t, s);
@@ -284,7 +284,7 @@ static void complete_meeting(struct ls_run *x, uint32_t id)
         uint64_t *next = &x->fifo[r * x->p.comms + comm];
         uint32_t j = ls_key_segment(*next);
         const struct ls_table *t = ls_table_at(x, r, j);
-        const struct ls_step *s = &t->step[t->fifo_step[ls_key_index(*next)]];
+        const struct ls_task *s = &t->step[t->fifo_step[ls_key_index(*next)]];
         bool decide = t->from->op[s->op].kind == LS_OP_DECIDE;
         leave_bundle(x, r, s);
         if (decide) {
@@ -300,7 +300,7 @@ static void complete_meeting(struct ls_run *x, uint32_t id)
     }
 }
 
-static const struct ls_step *step_at(const struct ls_run *x, uint32_t r, uint64_t fifo_key)
+static const struct ls_task *step_at(const struct ls_run *x, uint32_t r, uint64_t fifo_key)
 {
     const struct ls_table *t = ls_table_at(x, r, ls_key_segment(fifo_key));
     return &t->step[t->fifo_step[ls_key_index(fifo_key)]];
@@ -311,7 +311,7 @@ static void leave_port(struct ls_run *x, uint32_t port)
 {
     struct ls_port *q = &x->port[port];
     uint32_t r = x->p.port[port].rank;
-    const struct ls_step *s = step_at(x, r, q->next);
+    const struct ls_task *s = step_at(x, r, q->next);
     q->arrived = false;
     q->done++;
     leave_bundle(x, r, s);
@@ -323,8 +323,8 @@ static void complete_pair(struct ls_run *x, uint32_t receiver)
 {
     uint32_t sender = x->p.port[receiver].partner;
     struct ls_port *from = &x->port[sender], *to = &x->port[receiver];
-    const struct ls_step *a = step_at(x, x->p.port[sender].rank, x->buffered ? from->match : from->next);
-    const struct ls_step *b = step_at(x, x->p.port[receiver].rank, to->next);
+    const struct ls_task *a = step_at(x, x->p.port[sender].rank, x->buffered ? from->match : from->next);
+    const struct ls_task *b = step_at(x, x->p.port[receiver].rank, to->next);
     to->queued = false;
     if (a->sig != b->sig) {
         from->bad = to->bad = true;
@@ -373,7 +373,7 @@ static void start(struct ls_run *x, uint32_t r, uint32_t s)
     size_t at = r * x->p.streams + s;
     uint32_t j = ls_key_segment(x->head[at]);
     const struct ls_table *t = ls_table_at(x, r, j);
-    const struct ls_step *first = &t->step[ls_key_index(x->head[at])];
+    const struct ls_task *first = &t->step[ls_key_index(x->head[at])];
     bool paired;
     x->left[at] = first->bundle;
     for (uint32_t i = 0; i < first->bundle; i++)
@@ -381,21 +381,21 @@ static void start(struct ls_run *x, uint32_t r, uint32_t s)
             arrive(x, r, t, first + i);
 }
 
-static uint32_t need(const struct ls_run *x, const struct ls_step *first)
+static uint32_t need(const struct ls_run *x, const struct ls_task *first)
 {
     return x->o->kernels && first->slots > x->o->kernels ? x->o->kernels : first->slots;
 }
 
 /* L3: every op of the bundle heads its FIFO, or is behind ops of the bundle only. */
-static bool bundle_ready(const struct ls_run *x, uint32_t r, uint32_t j, const struct ls_table *t, const struct ls_step *first)
+static bool bundle_ready(const struct ls_run *x, uint32_t r, uint32_t j, const struct ls_table *t, const struct ls_task *first)
 {
     for (uint32_t i = 0; i < first->bundle; i++) {
-        const struct ls_step *s = first + i;
-        uint64_t next = s->class == LS_STEP_MEET ? x->fifo[r * x->p.comms + s->fifo]
+        const struct ls_task *s = first + i;
+        uint64_t next = s->class == LS_TASK_MEET ? x->fifo[r * x->p.comms + s->fifo]
                                                  : x->port[ls_port_find(&x->p, r, s->fifo)].next;
         if (ls_key_segment(next) != j)
             return false;
-        const struct ls_step *head = &t->step[t->fifo_step[ls_key_index(next)]];
+        const struct ls_task *head = &t->step[t->fifo_step[ls_key_index(next)]];
         if (head < first || head >= first + first->bundle)
             return false;
     }
@@ -415,7 +415,7 @@ static uint64_t skip_kernel(const struct ls_run *x, uint32_t r, uint64_t key)
 }
 
 /* L3: may the bundle at this stream's head, already issued, take its slots now? */
-static bool may_start(struct ls_run *x, uint32_t r, uint32_t j, const struct ls_table *t, const struct ls_step *first)
+static bool may_start(struct ls_run *x, uint32_t r, uint32_t j, const struct ls_table *t, const struct ls_task *first)
 {
     if (first->slots == 0)
         return true;
@@ -429,7 +429,7 @@ static bool may_start(struct ls_run *x, uint32_t r, uint32_t j, const struct ls_
     return ls_key_segment(x->kernel[r]) == j && &t->step[t->kernel[ls_key_index(x->kernel[r])]] == first;
 }
 
-static void take_slots(struct ls_run *x, uint32_t r, uint32_t s, const struct ls_step *first)
+static void take_slots(struct ls_run *x, uint32_t r, uint32_t s, const struct ls_task *first)
 {
     if (first->slots == 0)
         return;
@@ -440,7 +440,7 @@ static void take_slots(struct ls_run *x, uint32_t r, uint32_t s, const struct ls
 }
 
 /* The stream's head when it is a bundle that could start but for slots; else NULL. */
-static const struct ls_step *startable(struct ls_run *x, uint32_t r, uint32_t s, uint32_t *segment)
+static const struct ls_task *startable(struct ls_run *x, uint32_t r, uint32_t s, uint32_t *segment)
 {
     size_t at = r * x->p.streams + s;
     if (x->left[at] || ls_is_end(x, r, x->head[at]))
@@ -449,8 +449,8 @@ static const struct ls_step *startable(struct ls_run *x, uint32_t r, uint32_t s,
     const struct ls_table *t = ls_table_at(x, r, j);
     if (ls_key_index(x->head[at]) >= t->stream_first[s + 1])
         return NULL;
-    const struct ls_step *first = &t->step[ls_key_index(x->head[at])];
-    if ((first->class != LS_STEP_MEET && first->class != LS_STEP_PASS) ||
+    const struct ls_task *first = &t->step[ls_key_index(x->head[at])];
+    if ((first->class != LS_TASK_MEET && first->class != LS_TASK_PASS) ||
         x->until[r * x->p.threads + first->thread] <= ls_key(j, first->op) ||
         ls_guard_state(x, r, j, first->guard) != LS_PATH_TAKEN)
         return NULL;
@@ -474,7 +474,7 @@ static bool move_stream(struct ls_run *x, uint32_t r, uint32_t s, bool once)
             x->head[at] = ls_key(j, j < n ? ls_table_at(x, r, j)->stream_first[s] : 0);
             continue;
         }
-        const struct ls_step *step = &t->step[i];
+        const struct ls_task *step = &t->step[i];
         if (step->guard != LS_NO_ID) {
             enum ls_path taken = ls_guard_state(x, r, j, step->guard);
             if (taken == LS_PATH_OPEN)
@@ -487,7 +487,7 @@ static bool move_stream(struct ls_run *x, uint32_t r, uint32_t s, bool once)
         }
         if (x->until[r * x->p.threads + step->thread] <= ls_key(j, step->op))
             break;
-        if (step->class == LS_STEP_MEET || step->class == LS_STEP_PASS) {
+        if (step->class == LS_TASK_MEET || step->class == LS_TASK_PASS) {
             if (x->slots) {
                 if ((x->defer && step->slots) || !may_start(x, r, j, t, step))
                     break;
@@ -497,7 +497,7 @@ static bool move_stream(struct ls_run *x, uint32_t r, uint32_t s, bool once)
             moved = true;
             break;
         }
-        if (step->class == LS_STEP_WAIT && !ls_event_done(x, r, j, step->record, step->event, NULL))
+        if (step->class == LS_TASK_WAIT && !ls_event_done(x, r, j, step->record, step->event, NULL))
             break;
         x->head[at]++;
         x->steps_done[r]++;
@@ -522,7 +522,7 @@ static bool issue_to(struct ls_run *x, uint32_t r, uint32_t thread, uint64_t to)
             x->ahead[at] = ls_key(j, j < n ? ls_table_at(x, r, j)->thread_first[thread] : 0);
             continue;
         }
-        const struct ls_step *s = &t->step[t->thread_step[i]];
+        const struct ls_task *s = &t->step[t->thread_step[i]];
         uint64_t here = ls_key(j, s->op);
         if (here >= to)
             break;
@@ -565,7 +565,8 @@ static bool move_host(struct ls_run *x, uint32_t r, uint32_t thread, bool once)
             moved = true;
             continue;
         }
-        bool there = issue_to(x, r, thread, ls_key(j, (uint64_t)q->op + (taken == LS_PATH_TAKEN)));
+        bool holds = taken == LS_PATH_TAKEN && q->kind != LS_POINT_PATH; /* then the op itself is issued, too */
+        bool there = issue_to(x, r, thread, ls_key(j, (uint64_t)q->op + holds));
         moved |= x->until[at] != before;
         if (!there || taken == LS_PATH_OPEN)
             return moved;
@@ -576,6 +577,9 @@ static bool move_host(struct ls_run *x, uint32_t r, uint32_t thread, bool once)
             break;
         case LS_POINT_EVENT:
             pass = ls_event_done(x, r, j, q->record, q->event, NULL);
+            break;
+        case LS_POINT_PATH:
+            pass = true;
             break;
         case LS_POINT_STOP:
             moved |= q->thread == thread && !x->stopped[r];
@@ -621,7 +625,7 @@ static bool choose_start(struct ls_run *x)
     uint32_t j;
     for (uint32_t r = 0; r < x->p.job->ranks; r++)
         for (uint32_t s = 0; s < x->p.streams; s++) {
-            const struct ls_step *first = startable(x, r, s, &j);
+            const struct ls_task *first = startable(x, r, s, &j);
             if (first && may_start(x, r, j, ls_table_at(x, r, j), first))
                 ls_push(&can, (uint64_t)r << 32 | s);
         }

@@ -78,14 +78,14 @@ static inline bool ls_step_done(const struct ls_run *x, uint32_t r, uint32_t seg
 /* Is the event that a wait at `segment` means done? If not, *on is the record, or the decide that it hangs on. */
 bool ls_event_done(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_t record, uint32_t event, struct ls_at *on);
 /* The step at a FIFO's head, or NULL at its end; *key is brought up to date past skipped steps. */
-const struct ls_step *ls_fifo_head(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_t *key);
-const struct ls_step *ls_port_head(const struct ls_run *x, uint32_t port, uint64_t *key);
+const struct ls_task *ls_fifo_head(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_t *key);
+const struct ls_task *ls_port_head(const struct ls_run *x, uint32_t port, uint64_t *key);
 /* Is this step part of a started bundle at its stream's head? */
-bool ls_is_started(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_step *s);
+bool ls_is_started(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s);
 /* Is the step at the head of its FIFO? `paired` tells whether it has left it already. */
-bool ls_heads_fifo(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_step *s, bool *paired);
+bool ls_heads_fifo(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s, bool *paired);
 /* The first step of the bundle that a step is in. */
-static inline const struct ls_step *ls_bundle_of(const struct ls_step *s)
+static inline const struct ls_task *ls_bundle_of(const struct ls_task *s)
 {
     while (s->bundle == 0)
         s--;
