@@ -1,0 +1,37 @@
+/* src/check/late.h -- plans in which one replica may issue an op rounds later than another: how many rounds must be looked at
+ * together (Theorem 3), and whether their order graphs have a cycle. */
+#ifndef LS_CHECK_LATE_H
+#define LS_CHECK_LATE_H
+
+#include "check/witness.h"
+
+/* What a proof has visited: (driver node, macro-state) pairs, each with the round that first led to it. */
+struct ls_search_node { uint32_t driver, macro, from, klass, depth; size_t ops; };
+struct ls_search {
+    LS_VEC(struct ls_search_node) node;
+    bool late, fused, p2p; /* seen in some round */
+};
+/* The rounds from the start to search node `at`, and then one more with `klass` (LS_NO_ID: none). */
+LS_MUST_USE enum ls_code ls_search_path(struct ls_fold *f, const struct ls_search *s, uint32_t at, uint32_t klass,
+                                        struct ls_arena *arena, struct ls_path *out, struct ls_error *err);
+
+struct ls_late {
+    bool bounded;       /* no op can stay late for ever */
+    size_t window;      /* rounds; if bounded */
+    size_t spanning;    /* folded communicators in use that span replicas */
+    size_t rounds[LS_LEVELS_MAX]; /* by level: round boundaries that an op can stay late */
+};
+LS_MUST_USE enum ls_code ls_late_window(struct ls_fold *f, const struct ls_search *s, struct ls_arena *arena, struct ls_late *out,
+                                        struct ls_error *err);
+
+struct ls_late_found {
+    bool cyclic;
+    struct ls_path path; size_t first; /* the window starts at this round of the path */
+    struct ls_cycle cycle;
+    const char *limit;                 /* not all windows were looked at, and why */
+};
+/* Looks at every `window` consecutive rounds. `fewest`: the cycle that ends earliest. */
+LS_MUST_USE enum ls_code ls_late_check(struct ls_fold *f, const struct ls_search *s, size_t window, bool blocking, double until,
+                                       bool fewest, struct ls_arena *arena, struct ls_late_found *out, struct ls_error *err);
+
+#endif
