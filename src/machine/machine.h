@@ -79,4 +79,25 @@ struct ls_outcome {
 LS_MUST_USE enum ls_code ls_machine_run(const struct ls_job *job, const struct ls_run_options *options,
                                         struct ls_arena *arena, struct ls_outcome *out, struct ls_error *err);
 
+/* L3 with LS_START_ANY: runs every order in which kernels can take slots, at most `runs_max` of them. *out is that of the first
+ * run that is not safe; safe if none is; UNDECIDED if the limit came first. *runs counts them. For small jobs. */
+LS_MUST_USE enum ls_code ls_machine_explore_starts(const struct ls_job *job, const struct ls_run_options *options, size_t runs_max,
+                                                   struct ls_arena *arena, struct ls_outcome *out, size_t *runs,
+                                                   struct ls_error *err);
+
+#define LS_RACE_KINDS(X)            \
+    X(CONFLICT,   "conflict")       /* two accesses, one a write, unordered */                                     \
+    X(FREED,      "freed")          /* a: access; b: free that does not come after it */                           \
+    X(EARLY,      "early")          /* a: alloc; b: access on another stream that does not come after it */        \
+    X(AFTER_FREE, "after_free")     /* a: free; b: access */
+#define LS_RACE_ENUM(id, name) LS_RACE_##id,
+enum ls_race_kind { LS_RACE_KINDS(LS_RACE_ENUM) LS_RACE_COUNT };
+#undef LS_RACE_ENUM
+const char *ls_race_kind_name(enum ls_race_kind kind);
+struct ls_race { enum ls_race_kind kind; uint32_t buffer; struct ls_at a, b; /* a is listed before b, on the same rank */ };
+
+/* Looks for races among the ops that a run at L2 issues: by rank, then by b; at most `most`, owned by the arena. */
+LS_MUST_USE enum ls_code ls_machine_races(const struct ls_job *job, size_t most, struct ls_arena *arena, struct ls_race **out,
+                                          size_t *count, struct ls_error *err);
+
 #endif
