@@ -66,10 +66,16 @@ static void wait_gather_streams(struct run *r, uint32_t unit, const char *event,
     emit_wait(r, event, of, 0, context_stream(r, unit, LS_STREAM_G));
 }
 
+/* 2.13 rewrote what follows a backward. What is modelled is 2.15, the version recorded. */
+static bool rewritten(const struct run *r)
+{
+    return r->c->in.plan->runtime.version >= 213;
+}
+
 /* Up to 2.12 a local variable of the Python function held the buffer that was just given up until the function returned. */
 static bool keeps_locals(const struct run *r)
 {
-    return r->c->in.plan->runtime.version <= 212;
+    return !rewritten(r);
 }
 
 /* One original and one reduce dtype among the trainable parameters of a group, judged at lazy init. */
@@ -154,7 +160,7 @@ static void lazy_init(struct run *r, uint32_t unit)
         (void)id;
     }
     r->now.context[k] = (struct context_state){ .root = unit, .forward_root = LS_NO_ID, .kept_gather = LS_NO_ID,
-                                                .last_forward = LS_NO_ID };
+                                                .last_forward = LS_NO_ID, .last_reduced = { LS_NO_ID, LS_NO_ID } };
 }
 
 static void root_pre_forward(struct run *r, uint32_t unit)
@@ -338,22 +344,22 @@ static void register_post_backward(struct run *r, uint32_t unit, value_vec *in)
     }
 }
 
-/* Grouped units run their hooks before the first and after the last of their modules. */
-static bool first_of_group(struct run *r, uint32_t unit)
+/* Grouped units run their hook before the first of their modules; since 2.13 before each, where most of it happens once. */
+static bool hook_runs(struct run *r, uint32_t unit)
 {
     size_t modules = unit_of(r, unit)->modules;
     struct unit_state *s = &r->now.unit[unit];
     if (modules == 1)
         return true;
     if (s->modules_left)
-        return false;
+        return rewritten(r);
     s->modules_left = modules == 64 ? UINT64_MAX : (UINT64_C(1) << modules) - 1;
     return true;
 }
 
 void unit_pre_forward(struct run *r, uint32_t unit, value_vec *in)
 {
-    if (!first_of_group(r, unit))
+    if (!hook_runs(r, unit))
         return;
     struct unit_state *s = &r->now.unit[unit];
     const struct ls_unit *u = unit_of(r, unit);
@@ -365,21 +371,59 @@ void unit_pre_forward(struct run *r, uint32_t unit, value_vec *in)
         }
         return;
     }
+    bool first = !rewritten(r) || s->state != FORWARD;
     s->state = FORWARD;
-    root_pre_forward(r, unit);
+    if (first)
+        root_pre_forward(r, unit);
     if (r->now.stopped)
         return;
     if (u->params) {
+        bool entering = !rewritten(r) || s->group != FORWARD;
         s->group = FORWARD;
         unshard(r, unit, FORWARD);
         wait_for_unshard(r, unit, FORWARD);
-        register_post_backward(r, unit, in);
+        if (entering)
+            register_post_backward(r, unit, in);
     }
-    for (size_t i = 0; i < u->forward_prefetches; i++) {
+    for (size_t i = 0; first && i < u->forward_prefetches; i++) {
         uint32_t target = u->forward_prefetch[i];
         if (r->now.unit[target].context == LS_NO_ID) /* before its lazy init it has no communication streams */
             continue;
         unshard(r, target, FORWARD);
+    }
+}
+
+static void record_forward(struct run *r, uint32_t unit)
+{
+    struct context_state *k = context_of(r, unit);
+    reshard_after_forward(r, unit);
+    ls_push(&r->now.unit[unit].before, k->last_forward);
+    k->last_forward = unit;
+}
+
+static void hook_outputs(struct run *r, uint32_t unit, const value_vec *out)
+{
+    for (size_t i = 0; r->gradient && i < out->count; i++)
+        if (out->at[i].grad && out->at[i].node != LS_NO_ID)
+            ls_push(&r->node.at[out->at[i].node].hooks, (struct edge){ unit, out->at[i].out });
+}
+
+/* Since 2.13 the root's post-forward completes groups of which some module did not run, the deepest first. */
+static void complete_groups(struct run *r, uint32_t root, const value_vec *out)
+{
+    for (size_t i = r->c->in.plan->units; i-- > 0;) {
+        uint32_t unit = r->c->preorder[i];
+        struct unit_state *s = &r->now.unit[unit];
+        if (s->context != r->now.unit[root].context || unit == root || !s->modules_left)
+            continue;
+        if (unit_of(r, unit)->params) {
+            if (!r->backward)
+                record_forward(r, unit);
+            s->group = IDLE;
+        }
+        hook_outputs(r, unit, out);
+        s->state = IDLE;
+        s->modules_left = 0;
     }
 }
 
@@ -392,19 +436,15 @@ void unit_post_forward(struct run *r, uint32_t unit, const value_vec *out)
         return;
     struct context_state *k = context_of(r, unit);
     if (u->params) {
-        if (!r->backward) {
-            reshard_after_forward(r, unit);
-            ls_push(&s->before, k->last_forward);
-            k->last_forward = unit;
-        }
+        if (!r->backward)
+            record_forward(r, unit);
         s->group = IDLE;
     }
-    if (r->gradient)
-        for (size_t i = 0; i < out->count; i++)
-            if (out->at[i].grad && out->at[i].node != LS_NO_ID)
-                ls_push(&r->node.at[out->at[i].node].hooks, (struct edge){ unit, out->at[i].out });
+    hook_outputs(r, unit, out);
     s->state = IDLE;
     if (k->forward_root == unit) {
+        if (rewritten(r))
+            complete_groups(r, unit, out);
         if (k->kept_gather != LS_NO_ID) {
             wait_gather_streams(r, unit, "copied_out", k->kept_gather);
             free_gathered(r, k->kept_gather);
@@ -471,8 +511,8 @@ static bool clear_reduces(struct run *r, struct context_state *k, struct reduce_
     size_t n = k->reduces.count;
     for (size_t i = 0; i < n; i++)
         emit_wait(r, "reduced", k->reduces.at[i].unit, k->reduces.at[i].slot, LS_STREAM_D);
-    for (size_t i = 0; i + 1 < n; i++)
-        free_reduce_in(r, k->reduces.at[i]);
+    for (size_t i = n; i-- > 1;) /* Python clears a list from its end */
+        free_reduce_in(r, k->reduces.at[i - 1]);
     if (n)
         *last = k->reduces.at[n - 1];
     k->reduces.count = 0;
@@ -520,14 +560,25 @@ static void wait_for_post_backward(struct run *r, uint32_t unit)
 {
     struct unit_state *s = &r->now.unit[unit];
     if (s->post_reduce)
-        emit_wait(r, "post_reduce", unit, 0, LS_STREAM_D);
-    s->post_reduce = false;
+        emit_wait(r, "post_reduce", unit, s->post_reduce - 1u, LS_STREAM_D);
+    s->post_reduce = 0;
     if (s->all_reduce_kept) {
         emit_wait(r, "all_reduced", unit, 0, LS_STREAM_D);
         s->all_reduce_kept = false;
         if (!output_used(r, unit, s->all_reduce_slot))
             free_output(r, unit);
     }
+}
+
+/* The end of a reduction on S, or on A after an all-reduce. */
+static void record_post_reduce(struct run *r, uint32_t unit, bool all_reduced)
+{
+    struct context_state *k = context_of(r, unit);
+    emit_record(r, "post_reduce", unit, all_reduced, context_stream(r, unit, all_reduced ? LS_STREAM_A : LS_STREAM_S));
+    r->now.unit[unit].post_reduce = 1 + all_reduced;
+    if (k->last_reduced[all_reduced] == LS_NO_ID) /* streams are waited for in the order of their first use */
+        k->all_reduce_first = all_reduced && k->last_reduced[0] == LS_NO_ID;
+    k->last_reduced[all_reduced] = unit;
 }
 
 /* The reduce dtype is kept apart only where it differs from the dtype of the gradients. */
@@ -558,17 +609,71 @@ static void reduce_ops(const struct run *r, enum ls_dtype dtype, bool hsdp, enum
     *after = (uint32_t)(ranks / *before);
 }
 
+static void view_output(struct run *r, const id_vec *params, enum ls_dtype dtype, uint32_t output)
+{
+    const struct ls_model *m = r->c->in.plan->model;
+    uint64_t cast = 0, all = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        uint64_t n = padded(r, params->at[i], r->c->shard);
+        all += n;
+        cast += m->param[params->at[i]].dtype != dtype ? n : 0;
+    }
+    /* Up to 2.12 there is one dtype. Later, few views are copied out rather than that they keep a large buffer alive. */
+    bool copy_rest = cast > all - cast;
+    for (size_t i = 0; i < params->count; i++)
+        if (r->now.sharded[params->at[i]] == SHARDED_GRAD_NONE) {
+            bool own = copy_rest || m->param[params->at[i]].dtype != dtype;
+            r->now.sharded[params->at[i]] = (uint8_t)(own ? SHARDED_GRAD_OWN : SHARDED_GRAD_VIEW + output);
+        }
+}
+
+/* Since 2.13 a partial output is repacked when another set of parameters comes. */
+static void repack_partial(struct run *r, uint32_t unit, const id_vec *params)
+{
+    struct unit_state *s = &r->now.unit[unit];
+    const struct ls_unit *u = unit_of(r, unit);
+    if (!s->partial && r->round->all_reduce)
+        return;
+    if (s->partial)
+        emit_wait_stream(r, context_stream(r, unit, LS_STREAM_S), LS_STREAM_D);
+    bool same = true;
+    uint64_t shard = 0;
+    for (size_t i = 0; i < u->params; i++) {
+        bool in = false;
+        for (size_t k = 0; k < params->count; k++)
+            in |= params->at[k] == u->param[i];
+        same &= in == (r->now.partial[u->param[i]] != 0);
+        r->now.partial[u->param[i]] = in;
+        shard += in ? padded(r, u->param[i], r->c->shard) : 0;
+    }
+    if (s->partial && !same) { /* a new tensor takes its place */
+        uint32_t old = s->partial_slot;
+        s->partial_slot = PARTIAL_REPACKED;
+        s->partial_elements = shard;
+        if (old != PARTIAL_REPACKED && !output_used(r, unit, old))
+            free_output(r, unit);
+    }
+}
+
 static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_dtype dtype)
 {
     struct unit_state *s = &r->now.unit[unit];
     struct context_state *k = context_of(r, unit);
     const struct ls_unit *u = unit_of(r, unit);
     bool hsdp = r->c->replicate > 1, alone = r->c->shard == 1;
-    if (u->reduce_dtype != LS_DTYPE_NONE)
+    if (u->reduce_dtype != LS_DTYPE_NONE) {
         dtype = u->reduce_dtype;
+    } else if (rewritten(r)) { /* the dtype in which gradients accumulate: the parameters' own */
+        dtype = r->c->in.plan->model->param[params->at[0]].dtype;
+        for (size_t i = 1; i < params->count; i++)
+            if (ls_dtype_bytes(r->c->in.plan->model->param[params->at[i]].dtype) > ls_dtype_bytes(dtype))
+                dtype = r->c->in.plan->model->param[params->at[i]].dtype;
+    }
     enum ls_reduce op_kind;
     uint32_t before, after;
     reduce_ops(r, dtype, hsdp, &op_kind, &before, &after);
+    if (hsdp && rewritten(r))
+        repack_partial(r, unit, params);
     uint64_t shard = 0;
     id_vec names = { 0 };
     for (size_t i = 0; i < params->count; i++) {
@@ -608,6 +713,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     emit_record(r, "reduced", unit, slot, stream);
     unsigned post = stream;
     if (hsdp && s->partial && s->partial_elements != shard) {
+        assert(!rewritten(r) && "repacked before");
         emit_stop(r, unit, "partial_reduce_shape: '%s' has %llu elements to add to a partial output of %llu",
                   ls_name_text(r->c->names, u->name), (unsigned long long)shard, (unsigned long long)s->partial_elements);
         return;
@@ -615,11 +721,11 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     if (hsdp) {
         bool all = r->round->all_reduce;
         if (!all) {
-            emit_record(r, "post_reduce", unit, 0, stream);
-            s->post_reduce = true;
+            record_post_reduce(r, unit, false);
             ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
             if (s->partial) { /* added to what is there */
-                free_output(r, unit);
+                if (!output_used(r, unit, output))
+                    free_output(r, unit);
             } else {
                 s->partial = true;
                 s->partial_slot = output;
@@ -643,23 +749,19 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         s->all_reduce_slot = output;
     }
     /* Sharded gradients are views of the output, unless it is cast to the parameters' dtype or added to what is there. */
-    bool cast = dtype != r->c->in.plan->model->param[params->at[0]].dtype;
-    for (size_t i = 0; i < params->count; i++)
-        if (r->now.sharded[params->at[i]] == SHARDED_GRAD_NONE)
-            r->now.sharded[params->at[i]] = (uint8_t)(cast ? SHARDED_GRAD_OWN : SHARDED_GRAD_VIEW + output);
-    /* The cast rebinds the only name of the output, unless the all-reduce keeps it. */
-    bool early = cast && !output_used(r, unit, output);
+    view_output(r, params, dtype, output);
+    /* Up to 2.12 the cast rebinds the only name of the output, unless the all-reduce keeps it. */
+    bool early = !rewritten(r) && dtype != r->c->in.plan->model->param[params->at[0]].dtype && !output_used(r, unit, output);
     if (early)
         free_output(r, unit);
-    emit_record(r, "post_reduce", unit, 0, post);
-    s->post_reduce = true;
+    record_post_reduce(r, unit, hsdp);
     ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
     bool partial = hsdp && s->partial;
     if (!early && !output_used(r, unit, output))
         free_output(r, unit);
     if (partial) {
         s->partial = false;
-        if (!output_used(r, unit, s->partial_slot))
+        if (s->partial_slot != PARTIAL_REPACKED && !output_used(r, unit, s->partial_slot))
             free_output(r, unit);
     }
 }
@@ -668,7 +770,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
 static void keep_gradients(struct run *r, uint32_t unit)
 {
     const struct ls_unit *u = unit_of(r, unit);
-    if (!keeps_reduce_dtype(r, unit))
+    if (!keeps_reduce_dtype(r, unit) || rewritten(r)) /* later autograd accumulates in the wider dtype itself */
         return;
     for (size_t i = 0; i < u->params; i++) {
         if (!r->now.unit[unit].ever_unsharded) {
@@ -696,6 +798,47 @@ static void fallback_zeros(struct run *r, uint32_t unit)
             r->now.grad[u->param[i]] = GRAD_FRESH;
 }
 
+static void collect_one(struct run *r, uint32_t unit, uint32_t p, id_vec *params, enum ls_dtype *dtype, bool *mixed)
+{
+    const struct ls_unit *u = unit_of(r, unit);
+    bool zeros = rewritten(r) && ((u->unused_params == LS_UNUSED_NATIVE && r->c->in.plan->requires_grad[p]) ||
+                                  (r->now.unit[unit].partial && r->now.partial[p]));
+    if (!r->now.accumulated[p] && r->now.grad[p] == GRAD_NONE && !zeros)
+        return;
+    enum ls_dtype d = grad_dtype(r, unit, p, r->now.accumulated[p]);
+    *mixed |= params->count && d != *dtype;
+    if (!params->count || ls_dtype_bytes(d) > ls_dtype_bytes(*dtype))
+        *dtype = d;
+    ls_push(params, p);
+    r->now.accumulated[p] = 0;
+    r->now.grad[p] = GRAD_NONE;
+}
+
+/* The parameters that have a gradient, in buffer order: the unit's own; since 2.13 sorted by dtype, those first met first.
+ * True if gradients of several dtypes are among them, which only versions up to 2.12 mind. */
+static bool collect_gradients(struct run *r, uint32_t unit, id_vec *params, enum ls_dtype *dtype)
+{
+    const struct ls_unit *u = unit_of(r, unit);
+    const struct ls_model *m = r->c->in.plan->model;
+    bool mixed = false;
+    if (!r->now.unit[unit].ever_unsharded)
+        return false;
+    if (!rewritten(r)) {
+        for (size_t i = 0; i < u->params; i++)
+            collect_one(r, unit, u->param[i], params, dtype, &mixed);
+        return mixed;
+    }
+    for (size_t first = 0; first < u->params; first++) {
+        bool met = false;
+        for (size_t i = 0; i < first; i++)
+            met |= m->param[u->param[i]].dtype == m->param[u->param[first]].dtype;
+        for (size_t i = first; !met && i < u->params; i++)
+            if (m->param[u->param[i]].dtype == m->param[u->param[first]].dtype)
+                collect_one(r, unit, u->param[i], params, dtype, &mixed);
+    }
+    return false;
+}
+
 void unit_post_backward(struct run *r, uint32_t unit)
 {
     struct unit_state *s = &r->now.unit[unit];
@@ -704,6 +847,7 @@ void unit_post_backward(struct run *r, uint32_t unit)
     struct context_state *k = context_of(r, unit);
     emit_mark(r, "post_backward", unit);
     fallback_zeros(r, unit);
+    bool partly_run = u->modules > 1 && s->group == FORWARD; /* no pre-backward has run */
     s->group = POST_BACKWARD;
     for (size_t i = 0; i < u->params; i++)
         if (r->now.accumulated[u->param[i]])
@@ -716,21 +860,7 @@ void unit_post_backward(struct run *r, uint32_t unit)
     }
     id_vec params = { 0 };
     enum ls_dtype dtype = LS_DTYPE_NONE;
-    bool mixed = false;
-    if (s->ever_unsharded)
-        for (size_t i = 0; i < u->params; i++) {
-            uint32_t p = u->param[i];
-            bool zeros = u->unused_params == LS_UNUSED_NATIVE && runtime->version >= 213 && r->c->in.plan->requires_grad[p];
-            if (!r->now.accumulated[p] && r->now.grad[p] == GRAD_NONE && !zeros)
-                continue;
-            enum ls_dtype d = grad_dtype(r, unit, p, r->now.accumulated[p]);
-            mixed |= params.count && d != dtype;
-            if (!params.count || ls_dtype_bytes(d) > ls_dtype_bytes(dtype))
-                dtype = d;
-            ls_push(&params, p);
-            r->now.accumulated[p] = 0;
-            r->now.grad[p] = GRAD_NONE;
-        }
+    bool mixed = collect_gradients(r, unit, &params, &dtype);
     if (r->round->reshard_after_backward)
         reshard_full(r, unit);
     struct reduce_entry last = { 0 };
@@ -746,6 +876,8 @@ void unit_post_backward(struct run *r, uint32_t unit)
                       ls_name_text(r->c->names, u->name));
         else
             reduce(r, unit, &params, dtype);
+        if (partly_run && rewritten(r))
+            emit_wait(r, "post_reduce", unit, s->post_reduce - 1u, LS_STREAM_D);
     }
     if (holds && !r->now.stopped)
         free_reduce_in(r, last);
@@ -756,7 +888,15 @@ static void finalize(struct run *r, uint32_t unit)
 {
     struct unit_state *s = &r->now.unit[unit];
     s->modules_left = 0;
-    wait_for_post_backward(r, unit);
+    if (!rewritten(r)) {
+        wait_for_post_backward(r, unit);
+    } else { /* waited for once per stream */
+        s->post_reduce = 0;
+        bool kept = s->all_reduce_kept;
+        s->all_reduce_kept = false;
+        if (kept && !output_used(r, unit, s->all_reduce_slot))
+            free_output(r, unit);
+    }
     if (s->gather_pending) { /* a prefetch that nothing consumed */
         if (!sharded_alone(r, unit))
             emit_wait(r, "gathered", unit, 0, LS_STREAM_D);
@@ -766,29 +906,64 @@ static void finalize(struct run *r, uint32_t unit)
     s->before.count = 0;
 }
 
+/* What 2.13 and later keep for the end: the last reduction on each stream, then every unit, then the buffers. */
+static void end_iteration(struct run *r, uint32_t context)
+{
+    struct context_state *k = &r->now.context[context];
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned a = k->all_reduce_first ? !i : i;
+        if (k->last_reduced[a] != LS_NO_ID)
+            emit_wait(r, "post_reduce", k->last_reduced[a], a, LS_STREAM_D);
+        k->last_reduced[a] = LS_NO_ID;
+    }
+    k->all_reduce_first = false;
+    for (size_t i = 0; i < r->c->in.plan->units; i++)
+        if (r->now.unit[r->c->preorder[i]].context == context)
+            finalize(r, r->c->preorder[i]);
+}
+
+static void release_kept_gather(struct run *r, uint32_t context)
+{
+    struct context_state *k = &r->now.context[context];
+    if (k->kept_gather == LS_NO_ID)
+        return;
+    emit_wait(r, "copied_out", k->kept_gather, 0, LS_STREAM_D);
+    free_gathered(r, k->kept_gather);
+    k->kept_gather = LS_NO_ID;
+}
+
 void unit_final_callback(struct run *r, uint32_t queued_by)
 {
     uint32_t context = r->now.unit[queued_by].context;
     struct context_state *k = &r->now.context[context];
     const struct ls_plan *plan = r->c->in.plan;
+    bool last_backward = r->round->is_last_backward;
     emit_mark(r, "final_backward", queued_by);
+    if (rewritten(r))
+        k->forward_root = LS_NO_ID;
     for (size_t i = 0; i < plan->units && !r->now.stopped; i++) {
         uint32_t unit = r->c->preorder[i];
         struct unit_state *s = &r->now.unit[unit];
         if (s->context != context)
             continue;
+        if (rewritten(r))
+            s->modules_left = 0;
         if (plan->unit[unit].params) {
             if (s->group != POST_BACKWARD)
                 unit_post_backward(r, unit);
             s->group = IDLE;
         }
         s->state = IDLE;
-        if (r->round->is_last_backward && !r->now.stopped)
+        if (last_backward && !r->now.stopped && !rewritten(r))
             finalize(r, unit);
     }
     if (r->now.stopped)
         return;
-    if (r->round->is_last_backward) {
+    if (last_backward && rewritten(r))
+        end_iteration(r, context);
+    if (rewritten(r))
+        release_kept_gather(r, context);
+    if (last_backward) {
         struct reduce_entry last;
         k->last_forward = LS_NO_ID;
         if (clear_reduces(r, k, &last))

@@ -15,6 +15,7 @@ enum training { IDLE, FORWARD, PRE_BACKWARD, POST_BACKWARD };
 enum sharding { SHARDED, UNSHARDED, SHARDED_SMALL };
 enum { GRAD_NONE, GRAD_FRESH };  /* of an unsharded parameter's .grad */
 enum { SHARDED_GRAD_NONE, SHARDED_GRAD_OWN, SHARDED_GRAD_VIEW }; /* of a sharded parameter; VIEW + slot of a reduction output */
+enum { PARTIAL_REPACKED = 0xffff }; /* as partial_slot: a tensor of its own */
 enum { NOT_COVERED, COVERED, AROUND_COVERED }; /* a module with respect to what a dummy forward covers */
 
 typedef LS_VEC(uint32_t) id_vec;
@@ -25,7 +26,7 @@ struct unit_state {
     enum sharding sharding;
     bool ever_unsharded;       /* the unsharded parameters exist (created by the first copy-out) */
     bool gather_pending;       /* an all-gather was issued and not yet copied out */
-    bool post_reduce;          /* an event of this unit's last reduction is to be waited for */
+    unsigned post_reduce;      /* the event of this unit's last reduction is to be waited for: 1 on S, 2 on A */
     bool all_reduce_kept;      /* the all-reduce buffer and its event are kept */
     bool partial;              /* HSDP: reduce-scattered, not yet all-reduced */
     uint64_t partial_elements;
@@ -43,6 +44,8 @@ struct context_state {
     uint32_t kept_gather;      /* unit whose all-gather output is kept until the next copy-out, LS_NO_ID */
     uint32_t last_forward;     /* last entry of post_forward_order, LS_NO_ID */
     bool callback_queued;
+    uint32_t last_reduced[2];  /* unit whose reduction was the last on S and on A since the last backward, LS_NO_ID */
+    bool all_reduce_first;     /* A was used before S */
     LS_VEC(struct reduce_entry) reduces;   /* reduce_scatter_states */
 };
 
@@ -52,6 +55,7 @@ struct carried {               /* the state of the transducer */
     uint8_t *grad;             /* [params of the model] .grad of the unsharded parameter */
     uint8_t *accumulated;      /* [params] unsharded_accumulated_grad exists */
     uint8_t *sharded;          /* [params] the reduced gradient */
+    uint8_t *partial;          /* [params] is in its unit's partial output */
     struct context_state *context; size_t contexts;
     uint64_t checks_left;      /* uniformity checks still to be made */
 };

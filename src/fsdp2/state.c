@@ -20,7 +20,7 @@ struct carried carried_first(struct compiler *c)
     const struct ls_plan *plan = c->in.plan;
     struct carried s = { .unit = array(plan->units, sizeof *s.unit), .grad = array(plan->model->params, 1),
                          .accumulated = array(plan->model->params, 1),
-                         .sharded = array(plan->model->params, 1), .context = array(plan->units, sizeof *s.context),
+                         .sharded = array(plan->model->params, 1), .partial = array(plan->model->params, 1), .context = array(plan->units, sizeof *s.context),
                          .checks_left = c->in.step.validate_rank_uniform };
     for (size_t i = 0; i < plan->units; i++)
         s.unit[i].context = LS_NO_ID;
@@ -44,6 +44,7 @@ struct carried carried_copy(struct compiler *c, const struct carried *from)
     memcpy(s.grad, from->grad, plan->model->params);
     memcpy(s.accumulated, from->accumulated, plan->model->params);
     memcpy(s.sharded, from->sharded, plan->model->params);
+    memcpy(s.partial, from->partial, plan->model->params);
     for (size_t i = 0; i < plan->units; i++) {
         s.unit[i] = from->unit[i];
         COPY_VEC(s.unit[i].before, from->unit[i].before);
@@ -65,6 +66,7 @@ void carried_release(const struct compiler *c, struct carried *s)
     free(s->grad);
     free(s->accumulated);
     free(s->sharded);
+    free(s->partial);
     free(s->context);
     *s = (struct carried){ 0 };
 }
@@ -89,7 +91,7 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         const struct unit_state *u = &s->unit[i];
         /* Training states end a round IDLE or as backward left them; they decide what the next hook does. */
         ls_str_printf(out, "%d%d%d%d%d%d%d%d%d", (int)u->state, (int)u->group, (int)u->sharding, u->ever_unsharded,
-                      u->gather_pending, u->post_reduce, u->all_reduce_kept, u->partial, u->small_event);
+                      u->gather_pending, (int)u->post_reduce, u->all_reduce_kept, u->partial, u->small_event);
         ls_str_add(out, " ");
         add_id(out, u->context);
         if (u->partial || u->all_reduce_kept)
@@ -102,7 +104,7 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         }
         bool any = false;
         for (size_t p = 0; p < plan->unit[i].params; p++)
-            any |= s->grad[plan->unit[i].param[p]] || s->accumulated[plan->unit[i].param[p]] || s->sharded[plan->unit[i].param[p]];
+            any |= (u->partial && s->partial[plan->unit[i].param[p]]) || s->grad[plan->unit[i].param[p]] || s->accumulated[plan->unit[i].param[p]] || s->sharded[plan->unit[i].param[p]];
         if (any) {
             ls_str_add(out, " grad ");
             for (size_t p = 0; p < plan->unit[i].params; p++) {
@@ -110,6 +112,8 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
                 ls_str_printf(out, "%d", s->grad[at] + 2 * s->accumulated[at]);
                 if (s->sharded[at])
                     ls_str_printf(out, "s%d ", s->sharded[at]);
+                if (u->partial && s->partial[at])
+                    ls_str_add(out, "p");
             }
         }
         ls_str_add(out, ";");
@@ -122,6 +126,10 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         add_id(out, k->kept_gather);
         ls_str_add(out, " ");
         add_id(out, k->last_forward);
+        ls_str_add(out, k->all_reduce_first ? " A" : " ");
+        add_id(out, k->last_reduced[0]);
+        ls_str_add(out, " ");
+        add_id(out, k->last_reduced[1]);
         for (size_t n = 0; n < k->reduces.count; n++)
             ls_str_printf(out, " %u/%u", k->reduces.at[n].unit, k->reduces.at[n].slot);
         ls_str_add(out, ";");
