@@ -779,6 +779,7 @@ def record_rank(scenario, rank):
             while REC.lines and REC.lines[-1].startswith("free "):
                 REC.lines.pop()   # dropped while the exception left FSDP2
             REC.emit(f"error {error_word(error)}")
+            REC.on = False   # the traceback still holds buffers
         finally:
             sys.stdout.close()
             sys.stdout, sys.stderr = stdout, stderr
