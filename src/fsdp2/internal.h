@@ -3,6 +3,8 @@
  *   forward.c   walks the flow, calls the hooks, builds the autograd graph
  *   autograd.c  the graph and its ready queue
  *   hooks.c     what FSDP2 does before and after forward and backward of a unit
+ *   gather.c    all-gathers and their buffers
+ *   reduce.c    reductions of gradients and their buffers
  *   emit.c      ops, events, buffers, payloads
  *   state.c     what a rank carries from round to round, canonical
  *   compile.c   the transducer */
@@ -154,6 +156,26 @@ void unit_post_backward(struct run *r, uint32_t unit);
 void unit_final_callback(struct run *r, uint32_t queued_by); /* the unit whose pre-backward fired first */
 void unit_drop_gradient(struct run *r, uint32_t param); /* zero_grad */
 unsigned context_stream(const struct run *r, uint32_t unit, unsigned stream);
+
+/* gather.c */
+struct context_state *unit_context(struct run *r, uint32_t unit);
+bool unit_alone(const struct run *r, uint32_t unit);
+uint64_t padded_shard(const struct run *r, uint32_t param, size_t ranks);
+enum ls_dtype gather_dtype(const struct run *r, uint32_t unit, uint32_t param);
+bool rewritten(const struct run *r);
+void unit_unshard(struct run *r, uint32_t unit, enum training training);
+void free_gathered(struct run *r, uint32_t unit);
+void unit_wait_for_unshard(struct run *r, uint32_t unit, enum training training);
+void unit_reshard(struct run *r, uint32_t unit);
+void unit_reshard_after_forward(struct run *r, uint32_t unit);
+void wait_gather_streams(struct run *r, uint32_t unit, const char *event, uint32_t of);
+
+/* reduce.c */
+bool clear_reduces(struct run *r, struct context_state *k, struct reduce_entry *last);
+void free_reduce_in(struct run *r, struct reduce_entry e);
+bool output_used(const struct run *r, uint32_t unit, uint32_t slot);
+void free_output(struct run *r, uint32_t unit);
+void wait_for_post_backward(struct run *r, uint32_t unit);
 
 /* autograd.c */
 uint32_t node_add(struct run *r, enum node_kind kind);
