@@ -127,6 +127,7 @@ def simulate(inv, held, items, trainable, subtree):
 
 def main():
     warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)                            # the tensors are tiny
     sys.path.insert(0, os.getcwd())
     module, _, name = sys.argv[1].partition(":")
     spec = getattr(importlib.import_module(module), name)()
