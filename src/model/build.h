@@ -8,7 +8,7 @@
 #include "base/vec.h"
 #include "model/model.h"
 
-enum { LS_MODULES_MAX = 1 << 20, LS_PARAMS_MAX = 1 << 20, LS_STATEMENTS_MAX = 1 << 20, LS_PARAM_USES_MAX = 1 << 24,
+enum { LS_MODULES_MAX = 1 << 19, LS_PARAMS_MAX = 1 << 19, LS_STATEMENTS_MAX = 1 << 19, LS_PARAM_USES_MAX = 1 << 24,
        LS_COMPONENT_MAX = 255, LS_FQN_MAX = 1023, LS_NAME_BYTES_MAX = 256 << 20, LS_MODULE_DEPTH_MAX = 60 };
 #define LS_ELEMENTS_MAX (UINT64_C(1) << 40)       /* of one tensor */
 #define LS_TOTAL_ELEMENTS_MAX (UINT64_C(1) << 48) /* of a model */

@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUGGESTED_FROM = 4096, VALUES_MAX = 1024 /* in one list */ };
+enum { SUGGESTED_FROM = 4096, VALUES_MAX = 1024 /* in one list */, STEPS_MAX = 1 << 22 };
 
 struct reader {
     struct ls_model *m;
     struct ls_error *err;
     size_t statements, uses;
+    size_t steps; /* statements and items read: nested `each` without effect must not cost time uncounted */
     uint32_t *seen; /* [params]: number of the leaf that listed it last */
     uint32_t leaves;
 };
@@ -110,6 +111,11 @@ static enum ls_code read_uses(struct reader *r, const struct ls_yaml_node *n, ui
         use_param(r, param, f);
     }
     return rc;
+}
+
+static enum ls_code too_long(struct reader *r, struct ls_loc at)
+{
+    return ls_fail(r->err, LS_EINPUT, at, "the flow expands to too many statements");
 }
 
 static enum ls_code add(struct reader *r, flow_vec *out, const struct ls_flow *f)
@@ -241,6 +247,8 @@ static enum ls_code read_op(struct reader *r, const struct ls_yaml_node *n, stru
 
 static enum ls_code add_item(struct reader *r, const struct ls_yaml_node *body, struct place where, uint32_t item, flow_vec *out)
 {
+    if (++r->steps > STEPS_MAX)
+        return too_long(r, body->at);
     return read_body(r, body, (struct place){ where.module, item }, out);
 }
 
@@ -337,9 +345,8 @@ static enum ls_code read_body(struct reader *r, const struct ls_yaml_node *list,
         rc = ls_yaml_map(n, "statement", r->err);
         if (rc != LS_OK)
             break;
-        /* Statements of a body without effect, under nested `each`, must not cost time without being counted. */
-        if (++r->uses > LS_PARAM_USES_MAX)
-            return ls_fail(r->err, LS_EINPUT, n->at, "the flow expands to too many statements");
+        if (++r->steps > STEPS_MAX)
+            return too_long(r, n->at);
         if (ls_yaml_get(n, "call"))
             rc = read_call(r, n, where, out);
         else if (ls_yaml_get(n, "op"))

@@ -417,6 +417,7 @@ enum ls_code ls_model_read(const struct ls_yaml_node *node, struct ls_arena *are
         rc = read_dtype(key, &r.dtype, err);
     if (rc != LS_OK)
         return rc;
+    const struct ls_arena_mark mark = ls_arena_mark(arena);
     ls_build_init(&r.build, arena, names, err);
     key = ls_yaml_get(node, "modules");
     rc = read_module(&r, key, LS_NO_ID, "", key->at, 0);
@@ -428,6 +429,8 @@ enum ls_code ls_model_read(const struct ls_yaml_node *node, struct ls_arena *are
     ls_build_release(&r.build);
     if (rc == LS_OK)
         *out = m;
+    else
+        ls_arena_rewind(arena, mark);
     return rc;
 }
 
