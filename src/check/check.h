@@ -34,6 +34,7 @@ struct ls_witness {              /* a concrete run that was executed and failed 
     struct ls_job job;
     struct ls_outcome outcome;
     struct ls_share_problem share;
+    struct ls_race race;         /* RACE: also outcome.a and outcome.b */
     bool minimal;                /* everything smaller was explored and is safe */
 };
 struct ls_check_result {
@@ -42,6 +43,8 @@ struct ls_check_result {
     bool every_size, every_length;       /* proved for all sizes of the free dimensions, all numbers of rounds */
     size_t states, macro_states, folded_rounds;  /* of the proof */
     size_t explored;                     /* assignments or states executed */
+    size_t runs_checked;                 /* runs whose gradients and buffers were checked; 0: not asked for */
+    bool runs_complete;                  /* they take every transition of a replica (reach.h) */
     unsigned kernels_needed;             /* L3: safe if at least this many collective kernels fit on a device */
     const char *limit;                   /* UNDECIDED: which limit; otherwise NULL */
     struct ls_witness *witness;          /* unsafe verdicts */

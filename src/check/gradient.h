@@ -11,7 +11,11 @@
 
 #include "check/check.h"
 
-/* SAFE, LOST_GRADIENT or WRONG_SCALE. The job must have completed under ls_machine_run. */
+/* SAFE, LOST_GRADIENT or WRONG_SCALE. The job must have completed under ls_machine_run.
+ *   share    one per backward compute of a parameter on a rank in a microbatch; counted as often as it is produced
+ *   factor   an average over n members is 1/n; op.factor multiplies
+ *   mean     expected 1 / ranks of the job, else 1
+ *   problem  of the first wrong parameter by rank and program order; `missing` shares have factor 0 */
 LS_MUST_USE enum ls_code ls_check_gradients(const struct ls_job *job, bool mean, enum ls_verdict *out,
                                             struct ls_share_problem *problem, struct ls_error *err);
 

@@ -189,9 +189,7 @@ enum { ORDER_NODES_MAX = 100000000 };
 struct windows {
     struct ls_fold *f;
     const struct ls_search *s;
-    size_t window;
-    bool blocking, fewest;
-    double until;
+    const struct ls_late_options *o;
     size_t nodes;          /* of all order graphs */
     uint32_t at;           /* search node where the window starts */
     uint32_t *driver, *klass; const struct ls_tree **tree;
@@ -204,17 +202,17 @@ struct windows {
 
 static bool enough(const struct windows *w)
 {
-    return w->out->limit || (w->out->cyclic && !w->fewest);
+    return w->out->limit || (w->out->cyclic && !w->o->fewest);
 }
 
 static void check_window(struct windows *w, size_t rounds)
 {
     struct ls_order order;
-    ls_order_check(w->f, w->tree, rounds, w->blocking, w->arena, &order);
+    ls_order_check(w->f, w->tree, rounds, w->o->blocking, w->arena, &order);
     w->nodes += order.nodes;
     if (w->nodes > ORDER_NODES_MAX)
         w->out->limit = "more windows of consecutive rounds than the limit";
-    if (w->until > 0 && ls_clock() > w->until)
+    if (w->o->until > 0 && ls_clock() > w->o->until)
         w->out->limit = "the time limit";
     if (!order.cyclic)
         return;
@@ -235,7 +233,12 @@ static void check_window(struct windows *w, size_t rounds)
     w->best_rounds = end;
     memcpy(w->best_klass, w->klass, end * sizeof *w->klass);
     for (size_t r = 0; r < end; r++)
-        w->best_klass[w->window + r] = w->driver[r];
+        w->best_klass[w->o->window + r] = w->driver[r];
+}
+
+static bool fits(const struct windows *w, size_t rounds, uint32_t driver)
+{
+    return !w->o->rounds_max || w->s->node.at[w->at].depth + rounds + w->f->driver_distance[driver] <= w->o->rounds_max;
 }
 
 static enum ls_code extend_window(struct windows *w, size_t rounds, uint32_t driver, uint32_t macro)
@@ -251,13 +254,22 @@ static enum ls_code extend_window(struct windows *w, size_t rounds, uint32_t dri
         rc = ls_fold_round(w->f, driver, macro, k, &w->scratch, t, w->err);
         w->klass[rounds] = k;
         w->tree[rounds] = t;
-        if (rc == LS_OK) {
-            assert(!t->problem && !t->limit);
-            bool more = t->late_after && d->nexts > 0 && rounds + 1 < w->window;
+        if (rc == LS_OK && (t->problem || t->limit)) { /* known already; what comes before it may still have a cycle */
+            if (rounds > 0)
+                check_window(w, rounds);
+        } else if (rc == LS_OK) {
+            bool more = false;
+            for (size_t i = 0; i < d->nexts && t->late_after && rounds + 1 < w->o->window && rc == LS_OK && !enough(w); i++) {
+                if (!fits(w, rounds + 1, d->next[i]))
+                    continue;
+                more = true;
+                rc = extend_window(w, rounds + 1, d->next[i], t->agent[0][0].next);
+                w->driver[rounds] = driver;
+                w->klass[rounds] = k;
+                w->tree[rounds] = t;
+            }
             if (!more && (rounds > 0 || t->late_before || t->late_after))
                 check_window(w, rounds + 1);
-            for (size_t i = 0; i < d->nexts && more && rc == LS_OK && !enough(w); i++)
-                rc = extend_window(w, rounds + 1, d->next[i], t->agent[0][0].next);
         }
         ls_arena_rewind(&w->scratch, mark);
     }
@@ -280,7 +292,7 @@ static enum ls_code rebuild(struct windows *w)
     }
     for (size_t r = 0; r < w->best_rounds && rc == LS_OK; r++) {
         struct ls_tree *t = LS_NEW(w->arena, struct ls_tree, 1);
-        node[before.rounds + r] = w->best_klass[w->window + r];
+        node[before.rounds + r] = w->best_klass[w->o->window + r];
         rc = ls_fold_round(w->f, node[before.rounds + r], macro, w->best_klass[r], w->arena, t, w->err);
         tree[before.rounds + r] = t;
         if (rc == LS_OK)
@@ -291,20 +303,20 @@ static enum ls_code rebuild(struct windows *w)
     return rc;
 }
 
-enum ls_code ls_late_check(struct ls_fold *f, const struct ls_search *s, size_t window, bool blocking, double until, bool fewest,
-                           struct ls_arena *arena, struct ls_late_found *out, struct ls_error *err)
+enum ls_code ls_late_check(struct ls_fold *f, const struct ls_search *s, const struct ls_late_options *o, struct ls_arena *arena,
+                           struct ls_late_found *out, struct ls_error *err)
 {
-    struct windows w = { .f = f, .s = s, .window = window, .blocking = blocking, .fewest = fewest, .until = until, .arena = arena,
-                         .out = out, .err = err };
+    struct windows w = { .f = f, .s = s, .o = o, .arena = arena, .out = out, .err = err };
     *out = (struct ls_late_found){ 0 };
     ls_arena_init(&w.scratch, 0);
-    w.driver = LS_NEW(&w.scratch, uint32_t, window);
-    w.klass = LS_NEW(&w.scratch, uint32_t, window);
-    w.best_klass = LS_NEW(&w.scratch, uint32_t, 2 * window);
-    w.tree = LS_NEW(&w.scratch, const struct ls_tree *, window);
+    w.driver = LS_NEW(&w.scratch, uint32_t, o->window);
+    w.klass = LS_NEW(&w.scratch, uint32_t, o->window);
+    w.best_klass = LS_NEW(&w.scratch, uint32_t, 2 * o->window);
+    w.tree = LS_NEW(&w.scratch, const struct ls_tree *, o->window);
     enum ls_code rc = LS_OK;
     for (w.at = 0; w.at < s->node.count && rc == LS_OK && !enough(&w); w.at++)
-        rc = extend_window(&w, 0, s->node.at[w.at].driver, s->node.at[w.at].macro);
+        if (fits(&w, 0, s->node.at[w.at].driver))
+            rc = extend_window(&w, 0, s->node.at[w.at].driver, s->node.at[w.at].macro);
     if (rc == LS_OK && out->cyclic && !out->limit)
         rc = rebuild(&w);
     ls_arena_release(&w.scratch);

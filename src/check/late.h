@@ -30,8 +30,14 @@ struct ls_late_found {
     struct ls_cycle cycle;
     const char *limit;                 /* not all windows were looked at, and why */
 };
-/* Looks at every `window` consecutive rounds. `fewest`: the cycle that ends earliest. */
-LS_MUST_USE enum ls_code ls_late_check(struct ls_fold *f, const struct ls_search *s, size_t window, bool blocking, double until,
-                                       bool fewest, struct ls_arena *arena, struct ls_late_found *out, struct ls_error *err);
+struct ls_late_options {
+    size_t window;       /* rounds to look at together */
+    size_t rounds_max;   /* only runs of at most this many rounds; 0: all */
+    bool blocking;       /* every op blocks its host thread (L1) */
+    bool fewest;         /* the cycle in the run with the fewest rounds */
+    double until;        /* ls_clock() at which to give up; 0: never */
+};
+LS_MUST_USE enum ls_code ls_late_check(struct ls_fold *f, const struct ls_search *s, const struct ls_late_options *o,
+                                       struct ls_arena *arena, struct ls_late_found *out, struct ls_error *err);
 
 #endif

@@ -250,35 +250,52 @@ static enum ls_code order_of_one(struct prover *p)
     return rc;
 }
 
+static enum ls_code look_at_windows(struct prover *p, const struct ls_late_options *o)
+{
+    struct ls_late_found hit;
+    struct ls_assignment a;
+    enum ls_code rc = ls_late_check(&p->fold, &p->search, o, p->arena, &hit, p->err);
+    if (rc != LS_OK)
+        return rc;
+    if (hit.limit)
+        return limit(p, hit.limit);
+    if (hit.cyclic && ls_witness_of_cycle(&p->fold, &hit.path, hit.first, &hit.cycle, p->arena, &a))
+        found(p, &a, SIZE_MAX);
+    else if (hit.cyclic)
+        return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
+    return LS_OK;
+}
+
+/* Order where one replica may be rounds behind another. Rounds without residues were run already. */
 static enum ls_code late_ops(struct prover *p)
 {
+    enum { WINDOW_MAX = 16 };
     struct ls_late late;
+    struct ls_late_options o = { .rounds_max = p->o->rounds_max, .blocking = p->run.level == LS_L1, .fewest = p->o->fewest,
+                                 .until = p->o->until };
     if (p->search.fused)
         return limit(p, "fused operations in a plan with late operations");
     if (p->search.p2p)
         return limit(p, "point-to-point operations in a plan with late operations");
+    if (p->out->end == LS_PROOF_VIOLATED) { /* a shorter run may have a cycle */
+        o.rounds_max = p->best_rounds - 1;
+        o.window = p->best_rounds;
+        return o.rounds_max ? look_at_windows(p, &o) : LS_OK;
+    }
+    if (p->out->cut) {
+        o.window = p->o->rounds_max;
+        return look_at_windows(p, &o);
+    }
     enum ls_code rc = ls_late_window(&p->fold, &p->search, p->arena, &late, p->err);
     if (rc != LS_OK)
         return rc;
-    enum { WINDOW_MAX = 16 };
     if (!late.bounded || late.window > WINDOW_MAX) {
         if (late.spanning <= 1 && p->fold.system->free_dims)
             return order_of_one(p);
         return limit(p, late.bounded ? "operations that stay late for too many rounds" : "an operation that may stay late for ever");
     }
-    p->out->window = late.window;
-    struct ls_late_found hit;
-    rc = ls_late_check(&p->fold, &p->search, late.window, p->run.level == LS_L1, p->o->until, p->o->fewest, p->arena, &hit, p->err);
-    if (rc != LS_OK)
-        return rc;
-    if (hit.limit)
-        return limit(p, hit.limit);
-    struct ls_assignment a;
-    if (hit.cyclic && ls_witness_of_cycle(&p->fold, &hit.path, hit.first, &hit.cycle, p->arena, &a))
-        found(p, &a, 0);
-    else if (hit.cyclic)
-        return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
-    return LS_OK;
+    p->out->window = o.window = late.window;
+    return look_at_windows(p, &o);
 }
 
 enum ls_code ls_prove_with(const struct ls_system *s, const struct ls_prove_options *o, struct ls_arena *arena, struct ls_proof *out,
@@ -291,8 +308,7 @@ enum ls_code ls_prove_with(const struct ls_system *s, const struct ls_prove_opti
     if (rc != LS_OK)
         return rc;
     rc = search(&p);
-    /* With `fewest`, a cycle over several rounds may be shorter than the violation found; the windows are searched again then. */
-    if (rc == LS_OK && p.search.late && out->end == LS_PROOF_SAFE)
+    if (rc == LS_OK && p.search.late && (out->end == LS_PROOF_SAFE || (out->end == LS_PROOF_VIOLATED && o->fewest)))
         rc = late_ops(&p);
     out->states = p.fold.states;
     out->macro_states = p.search.node.count;

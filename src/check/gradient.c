@@ -1,0 +1,437 @@
+/* Values are linear in the shares, so they need not be written out. First every parameter at once: a share weighs a random
+ * element of a prime field, and a buffer's value is its weighted sum, kept twice with independent weights; a difference from
+ * what is expected is missed with a chance of about 2^-120. Then the first wrong parameter alone, a few dozen shares at a time,
+ * each with a coefficient of its own: those are exact. */
+#include "check/gradient.h"
+
+#include "base/hash.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define PRIME UINT64_C(0x1fffffffffffffff) /* 2^61 - 1 */
+__extension__ typedef unsigned __int128 wide;
+
+static uint64_t reduce61(uint64_t x)
+{
+    x = (x & PRIME) + (x >> 61);
+    return x >= PRIME ? x - PRIME : x;
+}
+
+static uint64_t add61(uint64_t a, uint64_t b)
+{
+    return reduce61(a + b);
+}
+
+static uint64_t mul61(uint64_t a, uint64_t b)
+{
+    wide p = (wide)a * b;
+    return reduce61((uint64_t)(p & PRIME) + (uint64_t)(p >> 61));
+}
+
+static uint64_t inverse61(uint64_t a)
+{
+    uint64_t result = 1, power = a;
+    for (uint64_t e = PRIME - 2; e; e >>= 1) {
+        if (e & 1)
+            result = mul61(result, power);
+        power = mul61(power, power);
+    }
+    return result;
+}
+
+static uint64_t ratio61(uint64_t num, uint64_t den)
+{
+    return mul61(reduce61(num), inverse61(reduce61(den)));
+}
+
+/* The ratio with the smallest terms that is `x` (half of the extended Euclid algorithm); {0, 0} if none has 30 bits. */
+static struct ls_ratio ratio_of(uint64_t x)
+{
+    uint64_t r0 = PRIME, r1 = x, t0 = 0, t1 = 1; /* t with alternating signs; only positive ratios are wanted */
+    bool positive = true;
+    const uint64_t bound = UINT64_C(1) << 30;
+    while (r1 > bound) {
+        uint64_t q = r0 / r1, r = r0 - q * r1, t = t0 + q * t1;
+        r0 = r1;
+        r1 = r;
+        t0 = t1;
+        t1 = t;
+        positive = !positive;
+    }
+    if (!positive || t1 > bound)
+        return (struct ls_ratio){ 0, 0 };
+    return (struct ls_ratio){ (uint32_t)r1, (uint32_t)t1 };
+}
+
+enum { CHUNK = 32 }; /* shares looked at together in the second pass */
+
+struct share { uint32_t rank, microbatch, step; uint64_t times; };
+
+/* The k-th reduction of a group. */
+struct meeting { size_t arrived; uint64_t *sum; uint32_t *rank; };
+struct group { LS_VEC(struct meeting) at; };
+
+struct walk {
+    const struct ls_job *job;
+    bool mean;
+    size_t width;              /* field elements per value */
+    uint32_t *dense;           /* [names]: parameter, or LS_NO_ID */
+    size_t names, params;
+    uint32_t only;             /* second pass: the one parameter, else LS_NO_ID */
+    const struct share *look; size_t looks;
+    /* [ranks][params][width] */
+    uint64_t *local, *input, *partial, *done;
+    uint32_t *waiting;         /* [ranks][params]: reductions deposited and not finished */
+    uint32_t *steps;           /* [ranks][params]: optimizer steps seen */
+    uint64_t *expected;        /* [steps_max][params][width] */
+    size_t steps_max;
+    size_t *segment, *op;      /* [ranks]: where each rank is */
+    uint32_t *next;            /* [ranks][comms]: position on each communicator */
+    struct group **group;      /* [comms][groups] */
+    struct ls_arena *arena;
+    bool wrong;                /* the first wrong value: by rank, then program order */
+    struct ls_at at; uint32_t wrong_param, wrong_step;
+    uint64_t *found;           /* [width] of the wrong value; second pass: at `at` */
+};
+
+static uint64_t *value(const struct walk *w, uint64_t *table, size_t row, uint32_t param)
+{
+    return table + (row * w->params + param) * w->width;
+}
+
+static void weigh(const struct walk *w, uint32_t rank, uint32_t microbatch, uint32_t step, uint64_t *out)
+{
+    if (w->only == LS_NO_ID) {
+        uint64_t key = ls_hash_mix(ls_hash_mix(rank, microbatch), step);
+        for (size_t i = 0; i < w->width; i++)
+            out[i] = reduce61(ls_hash(&key, sizeof key, 77 + i));
+        return;
+    }
+    for (size_t i = 0; i < w->width; i++)
+        out[i] = i < w->looks && w->look[i].rank == rank && w->look[i].microbatch == microbatch && w->look[i].step == step;
+}
+
+static void add_scaled(const struct walk *w, uint64_t *to, const uint64_t *from, uint64_t factor)
+{
+    for (size_t i = 0; i < w->width; i++)
+        to[i] = add61(to[i], factor == 1 ? from[i] : mul61(from[i], factor));
+}
+
+static uint32_t param_of(const struct walk *w, uint32_t name)
+{
+    return name < w->names ? w->dense[name] : LS_NO_ID;
+}
+
+static bool is_share(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
+static bool is_step(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_OPT && op->payload != LS_NO_ID; }
+static bool is_copy(const struct ls_op *op) { return op->kind == LS_OP_COPY_IN && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
+static bool is_alone(const struct ls_op *op) { return op->kind == LS_OP_COPY_OUT && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
+static bool is_reduction(const struct ls_op *op)
+{
+    return (op->kind == LS_OP_REDUCE_SCATTER || op->kind == LS_OP_ALL_REDUCE) && op->pass == LS_PASS_B && op->payload != LS_NO_ID;
+}
+
+static const struct ls_payload *payload_of(const struct walk *w, const struct ls_op *op)
+{
+    return &w->job->tables->payload.at[op->payload];
+}
+
+static void finish(struct walk *w, const struct ls_op *op, const struct meeting *m, size_t members)
+{
+    const struct ls_payload *p = payload_of(w, op);
+    uint64_t factor = op->reduce == LS_REDUCE_AVG ? ratio61(1, members) : 1;
+    if (op->factor.num)
+        factor = mul61(factor, ratio61(op->factor.num, op->factor.den ? op->factor.den : 1));
+    for (size_t j = 0; j < members; j++)
+        for (size_t i = 0; i < p->count; i++) {
+            uint32_t q = param_of(w, p->items[i]);
+            if (q == LS_NO_ID)
+                continue;
+            uint64_t *to = value(w, op->kind == LS_OP_ALL_REDUCE ? w->done : w->partial, m->rank[j], q);
+            add_scaled(w, to, m->sum + i * w->width, factor);
+            w->waiting[m->rank[j] * w->params + q]--;
+        }
+}
+
+/* A rank hands in what it has; the last one finishes the reduction. */
+static void deposit(struct walk *w, uint32_t rank, const struct ls_op *op)
+{
+    const struct ls_payload *p = payload_of(w, op);
+    const struct ls_groups *g = &w->job->comm[op->comm];
+    uint32_t at = g->group[rank], k = w->next[rank * w->job->tables->comm.count + op->comm]++;
+    size_t members = g->first[at + 1] - g->first[at];
+    struct group *x = &w->group[op->comm][at];
+    while (x->at.count <= k)
+        ls_push(&x->at, (struct meeting){ 0 });
+    struct meeting *m = &x->at.at[k];
+    if (!m->sum) {
+        m->sum = LS_NEW(w->arena, uint64_t, p->count * w->width);
+        m->rank = LS_NEW(w->arena, uint32_t, members);
+    }
+    for (size_t i = 0; i < p->count; i++) {
+        uint32_t q = param_of(w, p->items[i]);
+        if (q == LS_NO_ID)
+            continue;
+        uint64_t *in = value(w, w->input, rank, q), *part = value(w, w->partial, rank, q);
+        add_scaled(w, m->sum + i * w->width, in, 1);
+        memset(in, 0, w->width * sizeof *in);
+        if (op->kind == LS_OP_ALL_REDUCE) { /* what the shards' reductions left, also of earlier microbatches */
+            add_scaled(w, m->sum + i * w->width, part, 1);
+            memset(part, 0, w->width * sizeof *part);
+        }
+        w->waiting[rank * w->params + q]++;
+    }
+    m->rank[m->arrived++] = rank;
+    if (m->arrived == members)
+        finish(w, op, m, members);
+}
+
+static bool must_wait(const struct walk *w, uint32_t rank, const struct ls_op *op)
+{
+    const struct ls_payload *p = payload_of(w, op);
+    for (size_t i = 0; i < p->count; i++) {
+        uint32_t q = param_of(w, p->items[i]);
+        if (q != LS_NO_ID && w->waiting[rank * w->params + q])
+            return true;
+    }
+    return false;
+}
+
+static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
+{
+    const struct ls_payload *p = payload_of(w, op);
+    for (size_t i = 0; i < p->count; i++) {
+        uint32_t q = param_of(w, p->items[i]);
+        if (q == LS_NO_ID)
+            continue;
+        uint64_t *done = value(w, w->done, at.rank, q), *part = value(w, w->partial, at.rank, q), sum[CHUNK];
+        uint32_t k = w->steps[at.rank * w->params + q]++;
+        for (size_t e = 0; e < w->width; e++)
+            sum[e] = add61(done[e], part[e]);
+        memset(done, 0, w->width * sizeof *done);
+        memset(part, 0, w->width * sizeof *part);
+        if (w->only != LS_NO_ID) {
+            if (at.rank == w->at.rank && at.segment == w->at.segment && at.op == w->at.op)
+                memcpy(w->found, sum, w->width * sizeof *sum);
+            continue;
+        }
+        if (memcmp(sum, value(w, w->expected, k, q), w->width * sizeof *sum) == 0)
+            continue;
+        bool before = !w->wrong || at.rank < w->at.rank ||
+                      (at.rank == w->at.rank && (at.segment < w->at.segment || (at.segment == w->at.segment && at.op < w->at.op)));
+        if (before) {
+            w->wrong = true;
+            w->at = at;
+            w->wrong_param = q;
+            w->wrong_step = k;
+        }
+    }
+}
+
+/* Takes a rank as far as it goes. True if it moved. */
+static bool advance(struct walk *w, uint32_t rank)
+{
+    const struct ls_rank_program *r = &w->job->rank[rank];
+    bool moved = false;
+    for (; w->segment[rank] < r->count; w->segment[rank]++, w->op[rank] = 0, moved = true)
+        for (const struct ls_segment *s = r->segment[w->segment[rank]]; w->op[rank] < s->count; w->op[rank]++, moved = true) {
+            const struct ls_op *op = &s->op[w->op[rank]];
+            if (is_share(op) || is_copy(op) || is_alone(op)) {
+                const struct ls_payload *p = payload_of(w, op);
+                for (size_t i = 0; i < p->count; i++) {
+                    uint32_t q = param_of(w, p->items[i]);
+                    if (q == LS_NO_ID)
+                        continue;
+                    uint64_t weight[CHUNK], *from = is_copy(op) ? value(w, w->local, rank, q) : value(w, w->input, rank, q);
+                    if (is_share(op)) {
+                        weigh(w, rank, op->microbatch, w->steps[rank * w->params + q], weight);
+                        add_scaled(w, value(w, w->local, rank, q), weight, 1);
+                        continue;
+                    }
+                    add_scaled(w, is_copy(op) ? value(w, w->input, rank, q) : value(w, w->partial, rank, q), from, 1);
+                    memset(from, 0, w->width * sizeof *from);
+                }
+            } else if (is_reduction(op)) {
+                if (op->kind == LS_OP_ALL_REDUCE && must_wait(w, rank, op))
+                    return moved;
+                deposit(w, rank, op);
+            } else if (is_step(op)) {
+                if (must_wait(w, rank, op))
+                    return moved;
+                step(w, (struct ls_at){ rank, (uint32_t)w->segment[rank], (uint32_t)w->op[rank] }, op);
+            }
+        }
+    return moved;
+}
+
+/* Runs the job once. False when the data flow gets stuck, which no completed job without races does. */
+static bool flow(struct walk *w)
+{
+    size_t ranks = w->job->ranks, cells = ranks * w->params, comms = w->job->tables->comm.count;
+    w->local = LS_NEW(w->arena, uint64_t, cells * w->width);
+    w->input = LS_NEW(w->arena, uint64_t, cells * w->width);
+    w->partial = LS_NEW(w->arena, uint64_t, cells * w->width);
+    w->done = LS_NEW(w->arena, uint64_t, cells * w->width);
+    w->waiting = LS_NEW(w->arena, uint32_t, cells);
+    w->steps = LS_NEW(w->arena, uint32_t, cells);
+    w->segment = LS_NEW(w->arena, size_t, ranks);
+    w->op = LS_NEW(w->arena, size_t, ranks);
+    w->next = LS_NEW(w->arena, uint32_t, ranks * comms);
+    w->group = LS_NEW(w->arena, struct group *, comms);
+    for (size_t c = 0; c < comms; c++)
+        w->group[c] = LS_NEW(w->arena, struct group, w->job->comm[c].groups);
+    bool finished = false;
+    for (bool moved = true; moved;) {
+        moved = false;
+        finished = true;
+        for (uint32_t r = 0; r < ranks; r++) {
+            moved |= advance(w, r);
+            finished = finished && w->segment[r] == w->job->rank[r].count;
+        }
+    }
+    for (size_t c = 0; c < comms; c++)
+        for (size_t g = 0; g < w->job->comm[c].groups; g++)
+            ls_vec_release(&w->group[c][g].at);
+    return finished;
+}
+
+/* Gives parameters numbers and counts steps. */
+static void number_params(struct walk *w)
+{
+    for (uint32_t r = 0; r < w->job->ranks; r++) {
+        size_t steps = 0;
+        for (size_t s = 0; s < w->job->rank[r].count; s++)
+            for (size_t o = 0; o < w->job->rank[r].segment[s]->count; o++) {
+                const struct ls_op *op = &w->job->rank[r].segment[s]->op[o];
+                if (!is_share(op) && !is_step(op))
+                    continue;
+                steps += is_step(op);
+                const struct ls_payload *p = payload_of(w, op);
+                for (size_t i = 0; i < p->count; i++) {
+                    assert(p->items[i] < w->names);
+                    if (w->dense[p->items[i]] == LS_NO_ID)
+                        w->dense[p->items[i]] = (uint32_t)w->params++;
+                }
+            }
+        w->steps_max = steps + 1 > w->steps_max ? steps + 1 : w->steps_max;
+    }
+}
+
+/* Calls `see` for every share, with the number of steps of its parameter that the rank has taken before. */
+static void each_share(struct walk *w, void (*see)(struct walk *w, void *context, uint32_t param, struct share share), void *context)
+{
+    uint32_t *steps = LS_NEW(w->arena, uint32_t, w->params);
+    for (uint32_t r = 0; r < w->job->ranks; r++) {
+        memset(steps, 0, w->params * sizeof *steps);
+        for (size_t s = 0; s < w->job->rank[r].count; s++)
+            for (size_t o = 0; o < w->job->rank[r].segment[s]->count; o++) {
+                const struct ls_op *op = &w->job->rank[r].segment[s]->op[o];
+                if (!is_share(op) && !is_step(op))
+                    continue;
+                const struct ls_payload *p = payload_of(w, op);
+                for (size_t i = 0; i < p->count; i++) {
+                    uint32_t q = w->dense[p->items[i]];
+                    if (is_step(op))
+                        steps[q]++;
+                    else
+                        see(w, context, q, (struct share){ r, op->microbatch, steps[q], 1 });
+                }
+            }
+    }
+}
+
+static void expect(struct walk *w, void *context, uint32_t param, struct share share)
+{
+    uint64_t weight[CHUNK];
+    weigh(w, share.rank, share.microbatch, share.step, weight);
+    add_scaled(w, value(w, w->expected, share.step, param), weight, *(const uint64_t *)context);
+}
+
+struct list { uint32_t param, step; LS_VEC(struct share) all; };
+
+static void collect(struct walk *w, void *context, uint32_t param, struct share share)
+{
+    struct list *list = context;
+    (void)w;
+    if (param != list->param || share.step != list->step)
+        return;
+    for (size_t k = list->all.count; k-- > 0 && list->all.at[k].rank == share.rank;)
+        if (list->all.at[k].microbatch == share.microbatch) {
+            list->all.at[k].times++;
+            return;
+        }
+    ls_push(&list->all, share);
+}
+
+/* Exact coefficients of the shares of the wrong parameter at the wrong step. */
+static enum ls_verdict explain(struct walk *first, struct ls_share_problem *out)
+{
+    struct list list = { .param = first->wrong_param, .step = first->wrong_step };
+    each_share(first, collect, &list);
+    const struct share *shares = list.all.at;
+    size_t count = list.all.count;
+    uint32_t name = 0;
+    while (first->dense[name] != first->wrong_param)
+        name++;
+    *out = (struct ls_share_problem){ .param = name, .shares = count, .rank = first->at.rank, .microbatch = 0 };
+    out->expected = first->mean ? (struct ls_ratio){ 1, (uint32_t)first->job->ranks } : (struct ls_ratio){ 1, 1 };
+    uint64_t expected = first->mean ? ratio61(1, first->job->ranks) : 1;
+    bool any = false;
+    enum { CHUNKS_MAX = 256 };
+    for (size_t from = 0; from < count && from < (size_t)CHUNKS_MAX * CHUNK; from += CHUNK) {
+        struct walk w = *first;
+        struct ls_arena scratch;
+        uint64_t found[CHUNK] = { 0 };
+        ls_arena_init(&scratch, 0);
+        w.arena = &scratch;
+        w.width = CHUNK;
+        w.params = 1;
+        w.only = first->wrong_param;
+        w.look = shares + from;
+        w.looks = count - from < CHUNK ? count - from : CHUNK;
+        w.found = found;
+        w.dense = LS_NEW(&scratch, uint32_t, w.names);
+        memset(w.dense, 0xff, w.names * sizeof *w.dense);
+        w.dense[name] = 0;
+        (void)flow(&w);
+        for (size_t i = 0; i < w.looks; i++) {
+            uint64_t want = mul61(expected, reduce61(shares[from + i].times));
+            out->missing += found[i] == 0;
+            if (found[i] == want || (any && !(out->found.num && found[i] == 0)))
+                continue;
+            any = true; /* a missing share is told rather than one with a wrong factor */
+            out->found = found[i] ? ratio_of(found[i]) : (struct ls_ratio){ 0, 1 };
+            out->rank = shares[from + i].rank;
+            out->microbatch = shares[from + i].microbatch;
+        }
+        ls_arena_release(&scratch);
+    }
+    ls_vec_release(&list.all);
+    if (!any) /* shares of another step arrive in this one */
+        out->found = (struct ls_ratio){ 0, 0 };
+    return out->missing ? LS_LOST_GRADIENT : LS_WRONG_SCALE;
+}
+
+enum ls_code ls_check_gradients(const struct ls_job *job, bool mean, enum ls_verdict *out, struct ls_share_problem *problem,
+                                struct ls_error *err)
+{
+    struct ls_arena scratch;
+    ls_arena_init(&scratch, 0);
+    struct walk w = { .job = job, .mean = mean, .width = 2, .only = LS_NO_ID, .arena = &scratch,
+                      .names = ls_names_count(job->tables->names) };
+    *out = LS_SAFE;
+    w.dense = LS_NEW(&scratch, uint32_t, w.names);
+    memset(w.dense, 0xff, w.names * sizeof *w.dense);
+    number_params(&w);
+    uint64_t factor = mean ? ratio61(1, job->ranks) : 1;
+    w.expected = LS_NEW(&scratch, uint64_t, ls_mul_size(w.steps_max, w.params * w.width));
+    each_share(&w, expect, &factor);
+    enum ls_code rc = LS_OK;
+    if (w.params && !flow(&w))
+        rc = ls_fail(err, LS_EUNDECIDED, LS_NOWHERE, "gradients depend on each other in a cycle that no stream or event orders");
+    if (rc == LS_OK && w.wrong)
+        *out = explain(&w, problem);
+    ls_arena_release(&scratch);
+    return rc;
+}
