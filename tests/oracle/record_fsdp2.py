@@ -430,7 +430,7 @@ class Model:
     # One leaf or op. Several small nodes that act as one: they are created together, and run together in backward. They
     # save tensors, so that recomputation starts, but no parameter, whose storage may be gone by then.
     def compute(self, inputs, params, out_count):
-        total = torch.zeros(())
+        total = torch.zeros(WIDTH)   # not a scalar, which a sharded parameter would accept
         for x in inputs:
             total = total + x.sin().mean()
         for p in params:
