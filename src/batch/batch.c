@@ -29,7 +29,7 @@ static enum ls_code check_switch(const struct ls_batch *b, const struct ls_switc
     size_t want = b->microbatches ? (size_t)b->microbatches : 2;
     if (s->count <= 1 || s->count == want)
         return LS_OK;
-    return ls_fail(err, LS_EINPUT, s->where.line ? s->where : b->at, "'%s' lists %zu values for %zu microbatches", name, s->count, want);
+    return ls_fail(err, LS_EINPUT, s->where.line ? s->where : b->at, "'%s' lists %zu values, but 'microbatches' is %zu", name, s->count, want);
 }
 
 static struct ls_round micro_round(const struct ls_batch *b, size_t which, size_t microbatch, bool last)
@@ -254,7 +254,7 @@ static enum ls_code table_contract(const struct ls_batch *b, const struct ls_let
     if (!b->microbatches)
         return ls_fail(err, LS_EINPUT, b->execution_at, "'table' needs a fixed number of microbatches, but 'microbatches' is any");
     if (b->columns != replicas)
-        return ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu columns, but there are %zu replicas", b->columns, replicas);
+        return ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu columns, but 'dp_size' is %zu", b->columns, replicas);
     enum ls_round_kind *kind = NULL;
     size_t count = 0, evals = 0, micros = (size_t)b->microbatches, steps = b->steps ? (size_t)b->steps : 1;
     enum ls_code rc = schedule_of(b, arena, &kind, &count, err);
@@ -264,7 +264,7 @@ static enum ls_code table_contract(const struct ls_batch *b, const struct ls_let
         evals += kind[i] == LS_ROUND_EVAL;
     bool each_eval = evals > 0 && b->rows == (micros + evals) * steps;
     if (!each_eval && b->rows != micros && b->rows != micros * steps) {
-        rc = ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu rows, but there are %zu microbatches", b->rows, micros);
+        rc = ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu rows, but 'microbatches' is %zu", b->rows, micros);
         if (steps > 1)
             ls_hint(err, "one row per microbatch of a step, or of all %zu steps", steps);
         return rc;

@@ -199,8 +199,17 @@ static void write_multimodal(struct importer *i)
         unsupported(i, "distributed.multimodal.vision.frame_sharding.enabled", enabled, "frames cut over context-parallel ranks");
     if (!import_get(i, "distributed.multimodal.frozen_sharding"))
         return;
-    ls_str_add(&i->text, "  multimodal:\n");
-    take_scalar(i, "distributed.multimodal.frozen_sharding", "    ");
+    const char *path = "distributed.multimodal.frozen_sharding";
+    const struct ls_yaml_node *frozen = import_get(i, path);
+    if (frozen->kind != LS_YAML_SCALAR) {
+        unsupported(i, path, frozen, "a single value was expected");
+        return;
+    }
+    char *value = ls_arena_str(i->arena, import_value(i, frozen)); /* AutoModel reads PER-LAYER as per_layer */
+    for (char *c = value; *c; c++)
+        *c = *c == '-' ? '_' : *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+    ls_str_printf(&i->text, "  multimodal:\n    frozen_sharding: %s\n", value);
+    import_note(i, LS_IMPORT_TAKEN, path, frozen, "%s", value);
 }
 
 static void write_checkpointing(struct importer *i)

@@ -60,7 +60,10 @@ static enum ls_code load_table(struct loader *l, const struct ls_yaml_node *n)
             return ls_fail(l->err, LS_EINPUT, row->at, "this row of 'table' has %zu columns, the first one %zu", row->count, b->columns);
         for (size_t c = 0; c < row->count; c++) {
             uint64_t sample = 0;
-            TRY(ls_yaml_uint(row->item[c], "table", 0, b->samples - 1, &sample, l->err));
+            TRY(ls_yaml_uint(row->item[c], "table", 0, UINT32_MAX, &sample, l->err));
+            if (sample >= b->samples)
+                return ls_fail(l->err, LS_EINPUT, row->item[c]->at, "'table' names sample %u, but there are %zu, counted from 0",
+                               (unsigned)sample, b->samples);
             b->table[r * b->columns + c] = (uint32_t)sample;
         }
     }
@@ -187,7 +190,7 @@ static enum ls_code load_switch(struct loader *l, const struct ls_yaml_node *n, 
         return ls_fail(l->err, LS_EINPUT, n->at, out->count ? "'%s' is a list, but 'microbatches' is any" : "'%s' is an empty list", name);
     out->at = LS_NEW(l->s->arena, bool, out->count);
     if (n->kind == LS_YAML_LIST && n->count != l->s->batch.microbatches)
-        return ls_fail(l->err, LS_EINPUT, n->at, "'%s' lists %zu values for %zu microbatches", name, n->count,
+        return ls_fail(l->err, LS_EINPUT, n->at, "'%s' lists %zu values, but 'microbatches' is %zu", name, n->count,
                        (size_t)l->s->batch.microbatches);
     for (size_t i = 0; i < out->count; i++) {
         enum ls_code rc = ls_yaml_bool(n->kind == LS_YAML_LIST ? n->item[i] : n, name, &out->at[i], l->err);

@@ -214,8 +214,12 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
         uint64_t *rounds = &l->s->step.validate_rank_uniform;
         if (ls_yaml_is_text(v, "always"))
             *rounds = UINT64_MAX;
-        else if (ls_yaml_bool(v, "", &on, NULL) != LS_OK || on)
-            TRY(ls_yaml_uint(v, "validate_rank_uniform_execution", 1, 1 << 20, rounds, l->err));
+        else if (ls_yaml_bool(v, "", &on, NULL) != LS_OK || on) {
+            enum ls_code rc = ls_yaml_uint(v, "validate_rank_uniform_execution", 1, 1 << 20, rounds, l->err);
+            if (rc != LS_OK)
+                ls_hint(l->err, "false, always, or the number of first microbatches that are checked");
+            TRY(rc);
+        }
         l->s->step.at = v->at;
     }
     struct ls_modality_policy *m = LS_NEW(l->s->arena, struct ls_modality_policy, n->count ? n->count : 1);

@@ -134,9 +134,12 @@ enum ls_code ls_load_dtype(struct loader *l, const struct ls_yaml_node *n, const
                 return LS_OK;
             }
     }
-    TRY(ls_yaml_choice(n, name, names, &which, l->err));
+    enum ls_code rc = ls_yaml_choice(n, name, names, &which, l->err);
+    for (size_t i = 0; rc != LS_OK && i < sizeof theirs / sizeof *theirs; i++)
+        if (ls_yaml_is_text(n, theirs[i].text))
+            ls_hint(l->err, "write %s", names[i]);
     *out = ours[which].dtype;
-    return LS_OK;
+    return rc;
 }
 
 enum ls_code ls_load_reshard(struct loader *l, const struct ls_yaml_node *n, const char *name, enum ls_reshard *kind, uint64_t *size)

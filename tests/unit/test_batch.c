@@ -224,7 +224,7 @@ Test(driver, schedules_and_switches_that_do_not_fit)
     f.batch.rounds = 0, f.batch.microbatches = 3;
     f.batch.all_reduce = (struct ls_switch){ (bool[]){ false, true }, 2, { "b.yaml", 4, 4 } };
     cr_assert_eq(ls_batch_driver(&f.batch, &f.arena, &rounds, &driver, &err), LS_EINPUT);
-    cr_expect_str_eq(err.text, "'all_reduce' lists 2 values for 3 microbatches");
+    cr_expect_str_eq(err.text, "'all_reduce' lists 2 values, but 'microbatches' is 3");
     cr_expect_eq(err.input.line, 4);
     f.batch.all_reduce.count = 0, f.batch.microbatches = LS_MICROBATCHES_MAX, f.batch.steps = LS_STEPS_MAX;
     cr_assert_eq(ls_batch_driver(&f.batch, &f.arena, &rounds, &driver, &err), LS_EINPUT);
@@ -301,9 +301,9 @@ Test(contract, tables_follow_the_schedule)
     cr_expect(memcmp(c.table, each_want, sizeof each_want) == 0);
     f.batch.rows = 3;
     cr_assert_eq(ls_batch_contract(&f.batch, &l, LS_DIM_SHARD, 2, &f.arena, &c, &err), LS_EINPUT);
-    cr_expect_str_eq(err.text, "'table' has 3 rows, but there are 2 microbatches");
+    cr_expect_str_eq(err.text, "'table' has 3 rows, but 'microbatches' is 2");
     cr_assert_eq(ls_batch_contract(&f.batch, &l, LS_DIM_SHARD, 3, &f.arena, &c, &err), LS_EINPUT);
-    cr_expect_str_eq(err.text, "'table' has 2 columns, but there are 3 replicas");
+    cr_expect_str_eq(err.text, "'table' has 2 columns, but 'dp_size' is 3");
     cr_assert_eq(ls_batch_contract(&f.batch, &l, LS_DIM_SHARD, 0, &f.arena, &c, &err), LS_EINPUT);
     f.batch.microbatches = 0;
     cr_assert_eq(ls_batch_contract(&f.batch, &l, LS_DIM_SHARD, 2, &f.arena, &c, &err), LS_EINPUT);
