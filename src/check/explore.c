@@ -18,15 +18,15 @@
  * Past      What a rank did in rounds that are over is dropped from its state: no future step reads it (a wait names a record
  *           that is pending, or it is satisfied).
  * Settling  A step that no other step can disable or change, once enabled, is a persistent set of its own, so it is taken at
- *           once: running a stream's head (it stays the head), a meeting (all members stay ready), issuing by the only host
- *           thread of a rank (bounded run-ahead and host waits only ever become easier), and starting a kernel where starts
- *           follow the issue order (one candidate, which stays first) or slots cannot run out.
+ *           once: running a stream's head (it stays the head), a meeting (all members stay ready), issuing (bounded
+ *           run-ahead and host waits only ever become easier), and starting a kernel where starts follow the issue order (one
+ *           candidate, which stays first) or slots cannot run out.
  * Choices   A rank's choices exclude each other and depend on nothing else: one rank's choices are a persistent set.
- *           At L1 and L2 with one host thread per rank nothing else is left: one schedule per assignment, as the confluence
+ *           At L1 and L2 nothing else is left: one schedule per assignment, as the confluence
  *           of the machine says.
  * Starts    In any order, with k slots, kernels of one rank compete, also with kernels that are not ready yet. A rank without
  *           offers can only be changed by its own moves, so these moves are a persistent set. If every rank that can move
- *           has offers, all moves of all ranks are taken. Issues by several host threads are treated alike.
+ *           has offers, all moves of all ranks are taken.
  * Symmetry  Ranks whose exchange maps the family to itself are interchangeable: the states of such a class are sorted.
  *           Reachability commutes with the exchange, so a stuck state is reachable iff its sorted form is. */
 
@@ -62,6 +62,8 @@ static void classify(struct ls_product *p, const uint32_t *state, struct ls_expl
         for (size_t i = 0; i < m->members; i++) {
             uint32_t r = m->member[i].rank;
             const struct ls_offer *o = ls_automaton_offer(p->of[r], &p->of[r]->state.at[state[r]], m->member[i].fifo);
+            if (!o)
+                continue;
             if (!first) {
                 first = o;
                 out->a = ls_product_at(p, out, r, o->pick, o->op);

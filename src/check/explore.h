@@ -47,8 +47,8 @@ struct ls_explored {
     struct ls_explored_step *step; size_t steps;   /* a schedule that leads to it, from the start */
 };
 /* Everything in *out is owned by `arena`.
- *   errors  LS_EINPUT: the family is malformed, or holds what exploration does not cover (fused ops, decide on a rank with
- *           several host threads) */
+ *   errors  LS_EINPUT: the family is malformed, or holds what exploration does not cover (fused ops, several
+ *           host threads on a rank, buffered sends) */
 LS_MUST_USE enum ls_code ls_explore(const struct ls_family *f, const struct ls_explore_options *o, struct ls_arena *arena,
                                     struct ls_explored *out, struct ls_error *err);
 

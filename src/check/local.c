@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESIDENT = 1, LATEST = 2, PENDING_WORDS = 4 };
+enum { RESIDENT = 1, LATEST = 2, STATE_WORDS = 4, PENDING_WORDS = 4 };
 
 /* ---- interned word lists ---- */
 
@@ -60,18 +60,14 @@ static void words_release(struct ls_words *w)
 /* ---- a local state, unpacked ---- */
 
 struct pending { uint32_t pick, op, waits, flags; }; /* waits: 1 + index of the pending record it waits for, or 0 */
-struct place { uint32_t round, pc; };                /* round: index into open */
 struct state {
     uint32_t past, node;
-    LS_VEC(uint32_t) open;  /* picks of the rounds that some thread has not passed */
-    LS_VEC(struct place) thread;
+    uint32_t pick, pc;   /* the next op; pick is LS_NO_ID between rounds */
     LS_VEC(struct pending) pending;
 };
 
 static void state_release(struct state *s)
 {
-    ls_vec_release(&s->open);
-    ls_vec_release(&s->thread);
     ls_vec_release(&s->pending);
 }
 
@@ -79,11 +75,9 @@ static void state_copy(struct state *to, const struct state *from)
 {
     to->past = from->past;
     to->node = from->node;
-    to->open.count = to->thread.count = to->pending.count = 0;
-    for (size_t i = 0; i < from->open.count; i++)
-        ls_push(&to->open, from->open.at[i]);
-    for (size_t i = 0; i < from->thread.count; i++)
-        ls_push(&to->thread, from->thread.at[i]);
+    to->pick = from->pick;
+    to->pc = from->pc;
+    to->pending.count = 0;
     for (size_t i = 0; i < from->pending.count; i++)
         ls_push(&to->pending, from->pending.at[i]);
 }
@@ -92,14 +86,12 @@ static void state_unpack(const struct ls_automaton *a, uint32_t id, struct state
 {
     const uint32_t *w = a->words.word.at + a->words.first.at[id - 1];
     const uint32_t *end = a->words.word.at + a->words.first.at[id];
-    s->open.count = s->thread.count = s->pending.count = 0;
-    s->past = *w++;
-    s->node = *w++;
-    for (uint32_t n = *w++; n > 0; n--)
-        ls_push(&s->open, *w++);
-    for (size_t t = 0; t < a->threads; t++, w += 2)
-        ls_push(&s->thread, (struct place){ w[0], w[1] });
-    for (; w < end; w += PENDING_WORDS)
+    s->past = w[0];
+    s->node = w[1];
+    s->pick = w[2];
+    s->pc = w[3];
+    s->pending.count = 0;
+    for (w += STATE_WORDS; w < end; w += PENDING_WORDS)
         ls_push(&s->pending, (struct pending){ w[0], w[1], w[2], w[3] });
 }
 
@@ -108,13 +100,8 @@ static uint32_t state_pack(struct ls_automaton *a, const struct state *s)
     LS_VEC(uint32_t) w = { 0 };
     ls_push(&w, s->past);
     ls_push(&w, s->node);
-    ls_push(&w, (uint32_t)s->open.count);
-    for (size_t i = 0; i < s->open.count; i++)
-        ls_push(&w, s->open.at[i]);
-    for (size_t t = 0; t < a->threads; t++) {
-        ls_push(&w, s->thread.at[t].round);
-        ls_push(&w, s->thread.at[t].pc);
-    }
+    ls_push(&w, s->pick);
+    ls_push(&w, s->pc);
     for (size_t i = 0; i < s->pending.count; i++) {
         const struct pending *p = &s->pending.at[i];
         ls_push(&w, p->pick);
@@ -138,19 +125,10 @@ static const struct ls_op *op_at(const struct ls_automaton *a, uint32_t pick, ui
     return &a->pick[pick].segment->op[op];
 }
 
-/* The first op of thread t at or after pc. With several threads there is no decide, so ops follow each other in order. */
-static uint32_t own_op(const struct ls_automaton *a, uint32_t pick, uint32_t pc, size_t t)
-{
-    const struct ls_segment *s = a->pick[pick].segment;
-    if (a->threads > 1)
-        while (pc < s->count && s->op[pc].thread != t)
-            pc++;
-    return pc;
-}
-
 static void take(struct ls_automaton *a, struct state *s, uint32_t pick, bool real)
 {
-    ls_push(&s->open, pick);
+    s->pick = pick;
+    s->pc = 0;
     s->node = a->pick[pick].successor;
     if (real && a->keep_history) {
         bool fresh;
@@ -158,35 +136,17 @@ static void take(struct ls_automaton *a, struct state *s, uint32_t pick, bool re
     }
 }
 
-/* Moves every thread to its next op, takes rounds that leave no choice, forgets rounds that every thread has passed. */
+/* Leaves a round that is over, and takes rounds that leave no choice. */
 static void normalise(struct ls_automaton *a, struct state *s)
 {
-    for (bool again = true; again;) {
-        again = false;
-        bool at_end = false;
-        for (size_t t = 0; t < a->threads; t++) {
-            struct place *p = &s->thread.at[t];
-            while (p->round < s->open.count) {
-                p->pc = own_op(a, s->open.at[p->round], p->pc, t);
-                if (p->pc < a->pick[s->open.at[p->round]].segment->count)
-                    break;
-                *p = (struct place){ p->round + 1, 0 };
-            }
-            at_end = at_end || p->round == s->open.count;
-        }
-        if (at_end && a->node[s->node].count == 1) {
-            take(a, s, a->pick_first[s->node], false);
-            again = true;
-        }
-    }
-    uint32_t passed = UINT32_MAX;
-    for (size_t t = 0; t < a->threads; t++)
-        passed = s->thread.at[t].round < passed ? s->thread.at[t].round : passed;
-    if (passed > 0) {
-        for (size_t t = 0; t < a->threads; t++)
-            s->thread.at[t].round -= passed;
-        memmove(s->open.at, s->open.at + passed, (s->open.count - passed) * sizeof *s->open.at);
-        s->open.count -= passed;
+    for (;;) {
+        if (s->pick != LS_NO_ID && s->pc < a->pick[s->pick].segment->count)
+            return;
+        s->pick = LS_NO_ID;
+        s->pc = 0;
+        if (a->node[s->node].count != 1)
+            return;
+        take(a, s, a->pick_first[s->node], false);
     }
 }
 
@@ -229,21 +189,34 @@ static void issue(const struct ls_automaton *a, struct state *s, uint32_t pick, 
     ls_push(&s->pending, p);
 }
 
+/* A communicator that a parent creates: its comm_init waits in the parent's FIFO. */
+static uint32_t fifo_comm(const struct ls_automaton *a, const struct ls_op *o)
+{
+    uint32_t parent = o->kind == LS_OP_COMM_INIT ? a->sigs->tables->comm.at[o->comm].parent : LS_NO_ID;
+    return parent == LS_NO_ID ? o->comm : parent;
+}
+
+static struct ls_fifo fifo_key(const struct ls_automaton *a, const struct ls_op *o)
+{
+    return ls_op_is_p2p(o) ? (struct ls_fifo){ o->comm, o->kind, o->peer } : (struct ls_fifo){ fifo_comm(a, o), LS_OP_BARRIER, -1 };
+}
+
 static uint32_t fifo_of(const struct ls_automaton *a, const struct ls_op *o)
 {
-    uint8_t kind = ls_op_is_collective(o) ? LS_OP_BARRIER : o->kind;
-    int32_t peer = ls_op_is_collective(o) ? -1 : o->peer;
+    struct ls_fifo key = fifo_key(a, o);
     for (size_t i = 0; i < a->fifo.count; i++) {
         const struct ls_fifo *f = &a->fifo.at[i];
-        if (f->comm == o->comm && f->kind == kind && f->peer == peer)
+        if (f->comm == key.comm && f->kind == key.kind && f->peer == key.peer)
             return (uint32_t)i;
     }
     return LS_NO_ID;
 }
 
-static unsigned slots_of(const struct ls_op *o)
+/* An op takes at most all the slots there are. */
+static unsigned slots_of(const struct ls_automaton *a, const struct ls_op *o)
 {
-    return o->slots ? o->slots : 1;
+    unsigned want = !ls_op_uses_comm(o) ? 0 : o->slots ? o->slots : o->kind != LS_OP_COMM_INIT;
+    return a->options.kernels && want > a->options.kernels ? a->options.kernels : want;
 }
 
 static unsigned slots_held(const struct ls_automaton *a, const struct state *s)
@@ -251,52 +224,47 @@ static unsigned slots_held(const struct ls_automaton *a, const struct state *s)
     unsigned held = 0;
     for (size_t i = 0; i < s->pending.count; i++)
         if (s->pending.at[i].flags & RESIDENT)
-            held += slots_of(op_at(a, s->pending.at[i].pick, s->pending.at[i].op));
+            held += slots_of(a, op_at(a, s->pending.at[i].pick, s->pending.at[i].op));
     return held;
 }
 
 static bool bounded_kernels(const struct ls_automaton *a)
 {
-    return a->options.level == LS_L3 && a->options.kernels > 0;
+    return a->options.level == LS_L3 && (a->options.kernels > 0 || a->options.start == LS_START_ISSUE_ORDER);
 }
 
 static bool blocks(const struct ls_automaton *a, const struct ls_op *o)
 {
-    return a->options.level == LS_L1 || o->blocking || o->kind == LS_OP_DECIDE;
+    return a->options.level == LS_L1 || o->blocking || o->kind == LS_OP_DECIDE || o->kind == LS_OP_COMM_INIT;
 }
 
 /* ---- expansion ---- */
 
 struct expansion { struct state now, then; LS_VEC(struct ls_move) move; LS_VEC(struct ls_offer) offer; };
 
-static void add_move(struct ls_automaton *a, struct expansion *x, enum ls_move_kind kind, size_t thread, uint32_t pick, uint32_t op)
+static void add_move(struct ls_automaton *a, struct expansion *x, enum ls_move_kind kind, uint32_t pick, uint32_t op)
 {
     normalise(a, &x->then);
     uint32_t to = state_pack(a, &x->then);
-    ls_push(&x->move, (struct ls_move){ to, pick, op, (uint8_t)kind, (uint8_t)thread });
+    ls_push(&x->move, (struct ls_move){ to, pick, op, (uint8_t)kind });
 }
 
-static void expand_thread(struct ls_automaton *a, struct expansion *x, size_t t, bool *chosen, struct ls_local *l)
+static void expand_host(struct ls_automaton *a, struct expansion *x, struct ls_local *l)
 {
     const struct state *s = &x->now;
-    for (size_t i = 0; i < s->pending.count; i++) {
-        const struct ls_op *o = op_at(a, s->pending.at[i].pick, s->pending.at[i].op);
-        if (o->thread == t && blocks(a, o))
+    for (size_t i = 0; i < s->pending.count; i++)
+        if (blocks(a, op_at(a, s->pending.at[i].pick, s->pending.at[i].op)))
             return;
-    }
-    struct place p = s->thread.at[t];
-    if (p.round == s->open.count) {
+    if (s->pick == LS_NO_ID) {
         uint32_t first = a->pick_first[s->node];
-        for (uint32_t c = 0; c < a->node[s->node].count && !*chosen; c++) {
+        for (uint32_t c = 0; c < a->node[s->node].count; c++) {
             state_copy(&x->then, s);
             take(a, &x->then, first + c, true);
-            add_move(a, x, LS_MOVE_CHOOSE, t, first + c, c);
+            add_move(a, x, LS_MOVE_CHOOSE, first + c, c);
         }
-        *chosen = *chosen || a->node[s->node].count > 0;
         return;
     }
-    uint32_t pick = s->open.at[p.round];
-    const struct ls_op *o = op_at(a, pick, p.pc);
+    const struct ls_op *o = op_at(a, s->pick, s->pc);
     if (o->kind == LS_OP_STOP) {
         l->stopped = true;
         return;
@@ -307,12 +275,12 @@ static void expand_thread(struct ls_automaton *a, struct expansion *x, size_t t,
         return;
     state_copy(&x->then, s);
     if (!ls_op_is_host(o))
-        issue(a, &x->then, pick, p.pc);
-    /* The ops after a decide are known when it is done. Until then its thread is blocked, and stays where it is so that it
+        issue(a, &x->then, s->pick, s->pc);
+    /* The ops after a decide are known when it is done. Until then the thread is blocked, and stays where it is so that it
        does not leave the round. */
     if (o->kind != LS_OP_DECIDE)
-        x->then.thread.at[t].pc = a->pick[pick].next[p.pc];
-    add_move(a, x, LS_MOVE_ISSUE, t, pick, p.pc);
+        x->then.pc = a->pick[s->pick].next[s->pc];
+    add_move(a, x, LS_MOVE_ISSUE, s->pick, s->pc);
 }
 
 /* Where the thread of a decide goes on: next[] knows the way round both branches. */
@@ -331,7 +299,7 @@ static uint32_t completed(struct ls_automaton *a, struct expansion *x, size_t i,
     state_copy(&x->then, &x->now);
     pending_remove(&x->then, i);
     if (op_at(a, p.pick, p.op)->kind == LS_OP_DECIDE) {
-        x->then.thread.at[0].pc = after_decide(a, p.pick, p.op, zero);
+        x->then.pc = after_decide(a, p.pick, p.op, zero);
         if (a->keep_history) {
             bool fresh;
             x->then.past = intern(&a->past, (uint32_t[]){ x->then.past, p.pick, zero ? 2 : 1 }, 3, &fresh) + 1;
@@ -354,20 +322,20 @@ static void expand_pending(struct ls_automaton *a, struct expansion *x, size_t i
         const struct ls_op *e = op_at(a, s->pending.at[j].pick, s->pending.at[j].op);
         if (e->stream == o->stream || (comm && ls_op_uses_comm(e) && fifo_of(a, e) == fifo))
             return;
-        earlier_waits_for_slot = earlier_waits_for_slot || (ls_op_uses_comm(e) && !(s->pending.at[j].flags & RESIDENT));
+        earlier_waits_for_slot = earlier_waits_for_slot || (slots_of(a, e) > 0 && !(s->pending.at[j].flags & RESIDENT));
     }
     if (!comm) {
         uint32_t to = completed(a, x, i, false);
-        ls_push(&x->move, (struct ls_move){ to, p.pick, p.op, LS_MOVE_RUN, o->thread });
-    } else if (bounded_kernels(a) && !(p.flags & RESIDENT)) {
-        if (slots_held(a, s) + slots_of(o) > a->options.kernels)
+        ls_push(&x->move, (struct ls_move){ to, p.pick, p.op, LS_MOVE_RUN });
+    } else if (bounded_kernels(a) && slots_of(a, o) > 0 && !(p.flags & RESIDENT)) {
+        if (a->options.kernels && slots_held(a, s) + slots_of(a, o) > a->options.kernels)
             return;
         if (a->options.start == LS_START_ISSUE_ORDER && earlier_waits_for_slot)
             return;
         state_copy(&x->then, s);
         x->then.pending.at[i].flags |= RESIDENT;
         uint32_t to = state_pack(a, &x->then);
-        ls_push(&x->move, (struct ls_move){ to, p.pick, p.op, LS_MOVE_START, o->thread });
+        ls_push(&x->move, (struct ls_move){ to, p.pick, p.op, LS_MOVE_START });
     } else {
         uint32_t to = completed(a, x, i, false);
         uint32_t zero = o->kind == LS_OP_DECIDE ? completed(a, x, i, true) : to;
@@ -379,13 +347,9 @@ void ls_automaton_expand(struct ls_automaton *a, uint32_t id)
 {
     struct expansion x = { 0 };
     struct ls_local l = { .expanded = true };
-    bool chosen = false;
     state_unpack(a, id, &x.now);
-    l.final = x.now.pending.count == 0 && a->node[x.now.node].count == 0;
-    for (size_t t = 0; t < a->threads; t++) {
-        l.final = l.final && x.now.thread.at[t].round == x.now.open.count;
-        expand_thread(a, &x, t, &chosen, &l);
-    }
+    l.final = x.now.pending.count == 0 && x.now.pick == LS_NO_ID && a->node[x.now.node].count == 0;
+    expand_host(a, &x, &l);
     for (size_t i = 0; i < x.now.pending.count; i++)
         expand_pending(a, &x, i);
     l.move = (uint32_t)a->move.count;
@@ -420,7 +384,7 @@ bool ls_automaton_eager(const struct ls_automaton *a, const struct ls_move *m)
 {
     switch ((enum ls_move_kind)m->kind) {
     case LS_MOVE_RUN: return true;
-    case LS_MOVE_ISSUE: return a->threads == 1;
+    case LS_MOVE_ISSUE: return true;
     case LS_MOVE_START: return a->options.start == LS_START_ISSUE_ORDER || a->enough_slots;
     case LS_MOVE_CHOOSE: return false;
     }
@@ -464,13 +428,10 @@ bool ls_automaton_slots_full(struct ls_automaton *a, uint32_t id)
     struct state s = { 0 };
     bool full = false;
     state_unpack(a, id, &s);
-    if (bounded_kernels(a)) {
-        unsigned held = slots_held(a, &s);
-        for (size_t i = 0; i < s.pending.count; i++) {
-            const struct ls_op *o = op_at(a, s.pending.at[i].pick, s.pending.at[i].op);
-            full = full || (ls_op_uses_comm(o) && !(s.pending.at[i].flags & RESIDENT) && held + slots_of(o) > a->options.kernels);
-        }
-    }
+    unsigned held = slots_held(a, &s);
+    for (size_t i = 0; i < s.pending.count && bounded_kernels(a) && a->options.kernels; i++)
+        full = full || (!(s.pending.at[i].flags & RESIDENT)
+                        && held + slots_of(a, op_at(a, s.pending.at[i].pick, s.pending.at[i].op)) > a->options.kernels);
     state_release(&s);
     return full;
 }
@@ -498,17 +459,14 @@ static bool link_block(const struct ls_op *op, uint32_t begin, uint32_t end, uin
     return true;
 }
 
-static uint32_t sig_of(struct ls_sigs *sigs, const struct ls_op *o, struct ls_arena *arena)
+static uint32_t sig_of(const struct ls_automaton *a, const struct ls_op *o)
 {
-    struct ls_op *key = ls_arena_copy(arena, o, sizeof *o);
-    if (ls_op_is_p2p(o)) { /* a transfer: which side an op is on does not matter */
-        key->kind = LS_OP_SEND;
-        key->peer = -1;
-    }
+    struct ls_sigs *sigs = a->sigs;
     for (size_t i = 0; i < sigs->op.count; i++)
-        if (sigs->op.at[i]->comm == key->comm && ls_op_diff(sigs->tables, sigs->op.at[i], key) == LS_DIFF_NONE)
+        if (fifo_comm(a, sigs->op.at[i]) == fifo_comm(a, o) && ls_op_is_p2p(sigs->op.at[i]) == ls_op_is_p2p(o)
+            && ls_op_diff(sigs->tables, sigs->op.at[i], o) == LS_DIFF_NONE)
             return (uint32_t)i;
-    ls_push(&sigs->op, key);
+    ls_push(&sigs->op, o);
     return (uint32_t)sigs->op.count - 1;
 }
 
@@ -518,16 +476,17 @@ static enum ls_code open_ops(struct ls_automaton *a, const struct ls_segment *g,
         const struct ls_op *o = &g->op[i];
         if (o->fused)
             return ls_fail(err, LS_EINPUT, LS_NOWHERE, "exploration does not cover fused ops");
-        if (o->kind == LS_OP_DECIDE && a->threads > 1)
-            return ls_fail(err, LS_EINPUT, LS_NOWHERE, "exploration covers 'decide' on ranks with one host thread only");
+        if (o->thread > 0)
+            return ls_fail(err, LS_EINPUT, LS_NOWHERE, "exploration does not cover several host threads on a rank");
+        if (ls_op_is_p2p(o) && a->options.level == LS_L3 && !a->options.unbuffered_send)
+            return ls_fail(err, LS_EINPUT, LS_NOWHERE, "exploration does not cover buffered sends");
         if (!ls_op_uses_comm(o))
             continue;
         if (o->comm >= a->sigs->tables->comm.count)
             return ls_fail(err, LS_EINPUT, LS_NOWHERE, "an op names a communicator that does not exist");
-        sig[i] = sig_of(a->sigs, o, a->arena);
+        sig[i] = sig_of(a, o);
         if (fifo_of(a, o) == LS_NO_ID)
-            ls_push(&a->fifo, (struct ls_fifo){ o->comm, ls_op_is_collective(o) ? LS_OP_BARRIER : o->kind,
-                                                ls_op_is_collective(o) ? -1 : o->peer });
+            ls_push(&a->fifo, fifo_key(a, o));
     }
     return LS_OK;
 }
@@ -564,23 +523,15 @@ enum ls_code ls_automaton_open(struct ls_automaton *a, const struct ls_family_ra
                                const struct ls_run_options *options, bool keep_history, struct ls_arena *arena,
                                struct ls_error *err)
 {
-    *a = (struct ls_automaton){ .node = rank->node, .nodes = rank->nodes, .threads = 1, .options = *options,
-                                .keep_history = keep_history, .sigs = sigs, .arena = arena };
-    for (size_t v = 0; v < a->nodes; v++)
-        for (size_t c = 0; c < a->node[v].count; c++)
-            for (size_t i = 0; i < a->node[v].choice[c].segment->count; i++) {
-                size_t t = (size_t)a->node[v].choice[c].segment->op[i].thread + 1;
-                a->threads = t > a->threads ? t : a->threads;
-            }
+    *a = (struct ls_automaton){ .node = rank->node, .nodes = rank->nodes, .options = *options, .keep_history = keep_history,
+                                .sigs = sigs, .arena = arena };
     enum ls_code rc = open_picks(a, err);
     if (rc != LS_OK)
         return rc;
-    a->enough_slots = ls_resident_bound(rank, arena) <= options->kernels;
+    a->enough_slots = options->kernels == 0 || ls_resident_bound(rank, sigs->tables, arena) <= options->kernels;
     ls_push(&a->state, (struct ls_local){ 0 });
     ls_push(&a->settled, 0);
-    struct state s = { 0 };
-    for (size_t t = 0; t < a->threads; t++)
-        ls_push(&s.thread, (struct place){ 0, 0 });
+    struct state s = { .pick = LS_NO_ID };
     normalise(a, &s);
     a->start = state_pack(a, &s);
     state_release(&s);

@@ -1,7 +1,6 @@
 /* src/check/local.h -- what one rank can do by itself: the machine's state restricted to a rank, as an automaton.
  *
- * A rank's state is its place in its choices, the next op of every host thread, and the ops issued but not done, in issue
- * order. Steps of the rank alone (issue, choose, run, start) are *moves*; what needs other ranks is an *offer*: an op that
+ * A rank's state is its place in its choices, its next op, and the ops issued but not done, in order. Steps of the rank alone (issue, choose, run, start) are *moves*; what needs other ranks is an *offer*: an op that
  * heads its stream and its FIFO and whose waits are done. A global state is one local state per rank, and nothing else: a
  * group's members have done equally many ops of its FIFO, so positions need not be kept.
  *
@@ -14,7 +13,7 @@
 #include "machine/machine.h"
 
 enum ls_move_kind { LS_MOVE_ISSUE, LS_MOVE_CHOOSE, LS_MOVE_RUN, LS_MOVE_START };
-struct ls_move { uint32_t to; uint32_t pick, op; uint8_t kind, thread; }; /* pick: see ls_automaton_pick; op: index in its segment */
+struct ls_move { uint32_t to; uint32_t pick, op; uint8_t kind; }; /* pick: index into ls_automaton.pick; op: in its segment */
 struct ls_offer {
     uint32_t fifo;          /* index into ls_automaton.fifo */
     uint32_t sig;           /* equal iff the ops may meet */
@@ -26,7 +25,7 @@ struct ls_local {
     uint64_t offer_mask;    /* bit fifo % 64 of each offer */
     uint32_t move, offer;   /* first index */
     uint16_t moves, offers;
-    bool expanded, final, stopped; /* stopped: some thread is at a stop op */
+    bool expanded, final, stopped; /* stopped: at a stop op */
 };
 /* A FIFO of the rank: all collectives of a communicator, or the sends to (receives from) one peer. */
 struct ls_fifo { uint32_t comm; uint8_t kind; int32_t peer; }; /* kind: LS_OP_BARRIER for collectives, else SEND or RECV */
@@ -38,7 +37,7 @@ struct ls_sigs { const struct ls_tables *tables; LS_VEC(const struct ls_op *) op
 
 struct ls_automaton {
     const struct ls_choices *node;
-    size_t nodes, threads;
+    size_t nodes;
     struct ls_run_options options;
     bool enough_slots;               /* slots never run out on this rank (resident.h) */
     bool keep_history;               /* states with different pasts stay different: SPIN's states exactly */
@@ -55,7 +54,8 @@ struct ls_automaton {
     uint32_t start;
 };
 
-/*   errors  LS_EINPUT: an op that names no communicator, a decide on a rank with several host threads, a fused p2p ... */
+/*   errors  LS_EINPUT: an op that names no communicator, a decide that reaches past its segment, fused ops, several host
+ *           threads, and at L3 buffered sends */
 LS_MUST_USE enum ls_code ls_automaton_open(struct ls_automaton *a, const struct ls_family_rank *rank, struct ls_sigs *sigs,
                                            const struct ls_run_options *options, bool keep_history, struct ls_arena *arena,
                                            struct ls_error *err);

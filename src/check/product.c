@@ -31,17 +31,17 @@ static enum ls_code check_members(const struct ls_product *p, struct ls_error *e
     return LS_OK;
 }
 
-/* A group some member of which never calls it cannot meet; its ops stay offered for ever. */
+/* A group that a member never calls cannot meet, but its other members may differ. False: nobody calls it. */
 static bool group_members(const struct ls_product *p, uint32_t comm, uint32_t group, struct ls_member *member)
 {
     const struct ls_groups *g = &p->family->comm[comm];
+    bool called = false;
     for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
         uint32_t r = g->rank[i], fifo = find_fifo(p->of[r], comm, LS_OP_BARRIER, -1);
-        if (fifo == LS_NO_ID)
-            return false;
+        called = called || fifo != LS_NO_ID;
         member[i - g->first[group]] = (struct ls_member){ r, fifo };
     }
-    return true;
+    return called;
 }
 
 static void open_meetings(struct ls_product *p)
@@ -155,14 +155,16 @@ enum ls_meet ls_product_meet(struct ls_product *p, const uint32_t *state, size_t
     const struct ls_op *op = NULL;
     uint32_t sig = 0;
     uint64_t sum = 0;
-    bool all = true, differ = false;
+    bool all = true, differ = false, missing = false;
     for (size_t i = 0; i < m->members; i++) {
         struct ls_automaton *a = p->of[m->member[i].rank];
         const struct ls_local *l = ls_automaton_local(a, state[m->member[i].rank]);
         const struct ls_offer *o = l->offer_mask >> (m->member[i].fifo % 64) & 1 ? ls_automaton_offer(a, l, m->member[i].fifo) : NULL;
-        if (!o)
-            return LS_MEET_NO;
-        if (i == 0) {
+        if (!o) {
+            missing = true;
+            continue;
+        }
+        if (!op) {
             sig = o->sig;
             op = ls_automaton_op(a, o->pick, o->op);
         }
@@ -171,11 +173,11 @@ enum ls_meet ls_product_meet(struct ls_product *p, const uint32_t *state, size_t
         all = all && o->value != 0;
         to[i] = o->to;
     }
-    if (differ)
-        return LS_MEET_DIFFER;
+    if (differ || missing)
+        return differ ? LS_MEET_DIFFER : LS_MEET_NO;
     if (op->kind != LS_OP_DECIDE)
         return LS_MEET_YES;
-    /* What the members agree on. A reduction that is not named is a maximum, as for flags. */
+    /* What the members agree on: zero or not. */
     bool agreed = op->reduce == LS_REDUCE_MIN || op->reduce == LS_REDUCE_PROD ? all : sum != 0;
     for (size_t i = 0; i < m->members && !agreed; i++) {
         struct ls_automaton *a = p->of[m->member[i].rank];

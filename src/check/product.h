@@ -7,7 +7,7 @@
 #include "check/explore.h"
 #include "check/local.h"
 
-struct ls_member { uint32_t rank, fifo; };
+struct ls_member { uint32_t rank, fifo; }; /* fifo: LS_NO_ID if the rank never calls */
 struct ls_meeting { uint32_t comm, group; const struct ls_member *member; size_t members; };
 
 struct ls_product {
@@ -26,7 +26,7 @@ void ls_product_release(struct ls_product *p);
 size_t ls_product_bytes(const struct ls_product *p);
 
 enum ls_meet { LS_MEET_NO, LS_MEET_YES, LS_MEET_DIFFER };
-/* Whether all members of a meeting offer, and the same. On YES to[i] is where member i goes. */
+/* YES: all members offer the same, and to[i] is where member i goes. DIFFER: two members offer different ops, whatever others do. */
 enum ls_meet ls_product_meet(struct ls_product *p, const uint32_t *state, size_t meeting, uint32_t *to);
 /* A schedule from the start to `target`, and the choices it makes. False: more than states_max states were searched. */
 bool ls_product_path(struct ls_product *p, const uint32_t *target, size_t states_max, struct ls_explored *out);

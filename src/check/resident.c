@@ -7,10 +7,11 @@
 struct pair { uint32_t stream, fifo; };
 struct graph { LS_VEC(struct pair) pair; LS_VEC(struct ls_op) fifo; size_t streams; };
 
-static uint32_t fifo_index(struct graph *g, const struct ls_op *o)
+static uint32_t fifo_index(struct graph *g, const struct ls_tables *t, const struct ls_op *o)
 {
     struct ls_op key = ls_op_make(LS_OP_BARRIER);
-    key.comm = o->comm;
+    uint32_t parent = o->kind == LS_OP_COMM_INIT ? t->comm.at[o->comm].parent : LS_NO_ID;
+    key.comm = parent == LS_NO_ID ? o->comm : (uint16_t)parent;
     if (ls_op_is_p2p(o)) {
         key.kind = o->kind;
         key.peer = o->peer;
@@ -22,9 +23,9 @@ static uint32_t fifo_index(struct graph *g, const struct ls_op *o)
     return (uint32_t)g->fifo.count - 1;
 }
 
-static void add_pair(struct graph *g, const struct ls_op *o)
+static void add_pair(struct graph *g, const struct ls_tables *t, const struct ls_op *o)
 {
-    struct pair p = { o->stream, fifo_index(g, o) };
+    struct pair p = { o->stream, fifo_index(g, t, o) };
     for (size_t i = 0; i < g->pair.count; i++)
         if (g->pair.at[i].stream == p.stream && g->pair.at[i].fifo == p.fifo)
             return;
@@ -48,7 +49,7 @@ static bool augment(const struct graph *g, uint32_t stream, uint32_t *partner, b
     return false;
 }
 
-unsigned ls_resident_bound(const struct ls_family_rank *rank, struct ls_arena *arena)
+unsigned ls_resident_bound(const struct ls_family_rank *rank, const struct ls_tables *tables, struct ls_arena *arena)
 {
     struct graph g = { 0 };
     unsigned need = 1, size = 0;
@@ -56,8 +57,8 @@ unsigned ls_resident_bound(const struct ls_family_rank *rank, struct ls_arena *a
         for (size_t c = 0; c < rank->node[v].count; c++) {
             const struct ls_segment *s = rank->node[v].choice[c].segment;
             for (size_t i = 0; i < s->count; i++)
-                if (ls_op_uses_comm(&s->op[i])) {
-                    add_pair(&g, &s->op[i]);
+                if (ls_op_uses_comm(&s->op[i]) && (s->op[i].kind != LS_OP_COMM_INIT || s->op[i].slots)) {
+                    add_pair(&g, tables, &s->op[i]);
                     need = s->op[i].slots > need ? s->op[i].slots : need;
                 }
         }
@@ -79,7 +80,7 @@ unsigned ls_resident_bound_of_family(const struct ls_family *f, struct ls_arena 
         bool done = false;
         for (size_t q = 0; q < r && !done; q++)
             done = f->rank[q].node == f->rank[r].node;
-        unsigned k = done ? 0 : ls_resident_bound(&f->rank[r], arena);
+        unsigned k = done ? 0 : ls_resident_bound(&f->rank[r], f->tables, arena);
         most = k > most ? k : most;
     }
     return most;

@@ -11,7 +11,7 @@
 #include "machine/machine.h"
 
 /* Slots that are enough for a rank, whatever it chooses and whichever ready kernel starts first. */
-unsigned ls_resident_bound(const struct ls_family_rank *rank, struct ls_arena *arena);
+unsigned ls_resident_bound(const struct ls_family_rank *rank, const struct ls_tables *tables, struct ls_arena *arena);
 unsigned ls_resident_bound_of_family(const struct ls_family *f, struct ls_arena *arena); /* largest over the ranks */
 
 struct ls_explore_options;

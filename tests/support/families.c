@@ -134,7 +134,7 @@ void families_fsdp(struct families *x, const struct fsdp_like *c)
  * Segments of one round are written from a common skeleton and then changed here and there, so that about half of the families
  * are safe: independent random programs hardly ever are. */
 
-struct random_ops { struct families *x; const struct random_family *c; uint64_t seed; size_t comms, streams, threads; };
+struct random_ops { struct families *x; const struct random_family *c; uint64_t seed; size_t comms, streams; };
 
 static size_t below(struct random_ops *g, size_t n)
 {
@@ -148,7 +148,6 @@ static struct ls_op random_op(struct random_ops *g)
     struct ls_op op = ls_op_make(dice < 6 ? collectives[below(g, 3)] : dice < 8 ? LS_OP_COMPUTE : dice == 8 ? LS_OP_RECORD
                                  : dice == 9 ? LS_OP_WAIT : dice == 10 ? LS_OP_HOST_WAIT : LS_OP_MARK);
     op.stream = (uint8_t)below(g, g->streams);
-    op.thread = (uint8_t)below(g, g->threads);
     if (ls_op_is_collective(&op)) {
         op.comm = (uint16_t)below(g, g->comms);
         op.count = 4;
@@ -235,7 +234,6 @@ void families_random(struct families *x, const struct random_family *c, uint64_t
     size_t ranks = 2 + below(&g, c->ranks_max - 1), rounds = 1 + below(&g, c->rounds_max);
     g.comms = 1 + below(&g, c->comms_max);
     g.streams = 1 + below(&g, c->streams_max);
-    g.threads = 1 + below(&g, c->threads_max);
     for (size_t i = 0; i < g.comms; i++) {
         snprintf(name, sizeof name, "c%zu", i);
         (void)ls_tables_comm(&x->tables, name);

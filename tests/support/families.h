@@ -15,8 +15,7 @@ void families_fsdp(struct families *x, const struct fsdp_like *c);
 
 /* What a random family may contain. */
 struct random_family {
-    size_t ranks_max, rounds_max, choices_max, ops_max, comms_max, streams_max, threads_max;
-    bool p2p, decide;
+    size_t ranks_max, rounds_max, choices_max, ops_max, comms_max, streams_max;
 };
 void families_random(struct families *x, const struct random_family *c, uint64_t seed);
 
