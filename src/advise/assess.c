@@ -87,7 +87,7 @@ static size_t candidates(const struct ls_scenario *s, const struct ls_variant *g
         out[n++].variant.run_dummy_forward = 1;
         if (s->batch.execution != LS_EXEC_RANK_UNIFORM && base.execution != LS_EXEC_RANK_UNIFORM) {
             out[n] = (struct ls_repair){ .variant = base, .change = "execution: rank_uniform",
-                                         .needs = "your sampler must guarantee it" };
+                                         .needs = "a sampler that guarantees it" };
             out[n++].variant.execution = LS_EXEC_RANK_UNIFORM;
         }
     }

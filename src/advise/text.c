@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LABEL_COLUMNS = 16, SIDE_COLUMNS = 40 };
+enum { LABEL_COLUMNS = 12, SIDE_COLUMNS = 44 };
 
 struct printer {
     const struct ls_scenario *s;
@@ -140,12 +140,26 @@ static bool letters_differ(const struct printer *p)
     return false;
 }
 
+/* How many conditional modules the rank of an op runs in that round. */
+static unsigned media_of(struct printer *p, struct ls_at at)
+{
+    const struct ls_witness *w = p->a->check.witness;
+    const struct ls_letters *l = &p->a->compiled.letters;
+    size_t replicas = w->job.ranks / p->a->compiled.system.replica->roles;
+    if (!l->letter || at.segment >= w->assignment.rounds)
+        return 0;
+    const struct ls_letter *letter = &l->letter[w->assignment.letter[at.segment * replicas + at.rank / p->a->compiled.system.replica->roles]];
+    unsigned n = 0;
+    for (size_t i = 0; i < LS_CONDITIONS_MAX; i++)
+        n += letter->count[i];
+    return n;
+}
+
 static void print_because(struct printer *p, const struct ls_op *a, const struct ls_op *b)
 {
-    const struct ls_op *first = a;
-    /* Of two units the one whose cause is a decision of the user's says more. */
-    if (b && a->cause != LS_NO_ID && b->cause != LS_NO_ID && p->t->cause.at[a->cause].at.line == 0)
-        first = b;
+    const struct ls_outcome *o = &p->a->check.witness->outcome;
+    /* The op of the rank that runs more is the one that the other lacks. */
+    const struct ls_op *first = b && media_of(p, o->b) > media_of(p, o->a) ? b : a;
     ls_str_printf(p->out, "  %-*s", LABEL_COLUMNS, "because");
     size_t before = p->out->length;
     if (first->kind == LS_OP_STOP)
@@ -154,7 +168,7 @@ static void print_because(struct printer *p, const struct ls_op *a, const struct
         add_cause(p, first);
     if (p->s->kind != LS_PLAN_RAW && letters_differ(p)) {
         if (p->out->length > before)
-            ls_str_add(p->out, "; ");
+            ls_str_printf(p->out, ";\n  %-*s", LABEL_COLUMNS, "");
         ls_str_printf(p->out, "execution: %s", p->a->compiled.system.contract.name);
         add_place(p, p->a->compiled.system.contract.at);
         ls_str_add(p->out, " lets ranks hold different batches");
@@ -219,25 +233,32 @@ static void print_pending(struct printer *p)
     ls_str_release(&line);
 }
 
+/* What NCCL makes of two calls that do not fit. */
+static void print_stuck_group(struct printer *p)
+{
+    const struct ls_outcome *o = &p->a->check.witness->outcome;
+    ls_str_printf(p->out, "  %-*s", LABEL_COLUMNS, "then");
+    if (strcmp(p->a->seen_as, "hang") == 0)
+        ls_str_printf(p->out, "no rank of the group leaves call %zu; their hosts run on until they need its result\n", o->position + 1);
+    else if (strcmp(p->a->seen_as, "silent") == 0)
+        ls_str_printf(p->out, "call %zu completes with wrong data on every rank of the group; nothing is reported\n", o->position + 1);
+    else
+        ls_str_printf(p->out, "call %zu fails on some rank of the group; the others wait for it\n", o->position + 1);
+}
+
 static void print_ops(struct printer *p)
 {
     const struct ls_witness *w = p->a->check.witness;
     const struct ls_outcome *o = &w->outcome;
     bool two = o->b.rank != LS_NO_ID;
     const struct ls_op *a = op_at(&w->job, o->a), *b = two ? op_at(&w->job, o->b) : NULL;
-    struct ls_str left = { 0 }, right = { 0 }, label = { 0 };
+    struct ls_str left = { 0 }, right = { 0 };
     if (o->comm != LS_NO_ID)
-        ls_str_printf(&label, "%s, call %zu", ls_tables_name(p->t, p->t->comm.at[o->comm].name), o->position + 1);
-    else
-        ls_str_add(&label, "op");
-    if (label.length >= LABEL_COLUMNS) { /* a long name gets a line of its own */
-        ls_str_printf(p->out, "  group %s\n", ls_str_text(&label));
-        ls_str_clear(&label);
-    }
+        ls_str_printf(p->out, "  group %s, call %zu\n", ls_tables_name(p->t, p->t->comm.at[o->comm].name), o->position + 1);
     add_rank(p, o->a, &left);
     if (two)
         add_rank(p, o->b, &right);
-    row(p, ls_str_text(&label), &left, two ? &right : NULL);
+    row(p, "on", &left, two ? &right : NULL);
     ls_str_add(&left, ls_op_kind_name((enum ls_op_kind)a->kind));
     if (two)
         ls_str_add(&right, ls_op_kind_name((enum ls_op_kind)b->kind));
@@ -257,11 +278,12 @@ static void print_ops(struct printer *p)
     print_because(p, a, b);
     if (o->cycle_count)
         print_cycle(p);
-    else
+    else if (p->a->verdict == LS_MISMATCH && o->comm != LS_NO_ID)
+        print_stuck_group(p);
+    else if (p->a->verdict != LS_MISPAIRING)
         print_pending(p);
     ls_str_release(&left);
     ls_str_release(&right);
-    ls_str_release(&label);
 }
 
 static void add_ratio(struct ls_str *out, struct ls_ratio r)
@@ -355,7 +377,7 @@ static void print_repairs(struct printer *p)
                       r->needs ? r->needs : "");
     }
     if (!p->a->repairs && p->s->kind != LS_PLAN_RAW)
-        ls_str_add(p->out, "  repairs         none of those tried makes it safe\n");
+        ls_str_printf(p->out, "  %-*snone of those tried makes it safe\n", LABEL_COLUMNS, "repairs");
 }
 
 static size_t microbatches(const struct ls_assessment *a)

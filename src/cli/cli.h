@@ -36,6 +36,8 @@
 enum { LS_JSON_VERSION = 1 }; /* grows when a field changes its meaning or goes; new fields do not count */
 
 #define LS_COMMANDS(X) /* in the order of the help */ \
+    X(check)                                          \
+    X(explain)                                        \
     X(import)                                         \
     X(help)                                           \
     X(version)

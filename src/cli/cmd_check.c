@@ -130,7 +130,7 @@ static void print_one(const struct ls_cli *cli, const struct options *o, const s
         printf("%s", ls_str_text(&out));
         for (size_t i = 0; i < s->notes; i++)
             if (s->note[i].effect == LS_KEY_NO_EFFECT)
-                printf("  note            '%s' has no effect here: %s\n", s->note[i].key, s->note[i].why);
+                printf("  note        '%s' has no effect here: %s\n", s->note[i].key, s->note[i].why);
         if (s->expect.present)
             printf("  %s\n", as_expected ? "as expected" : why);
     }
