@@ -71,7 +71,8 @@ def tree_of(model, dtype):
         seen[id(module)] = fqn
         node = {"class": type(module).__name__}
         params = {n: tensor(p) for n, p in module._parameters.items() if p is not None}
-        buffers = {n: {"shape": list(b.shape), "dtype": DTYPES[b.dtype]} for n, b in module._buffers.items() if b is not None}
+        # By name: some classes register them while they iterate over a set.
+        buffers = {n: {"shape": list(b.shape), "dtype": DTYPES[b.dtype]} for n, b in sorted(module._buffers.items()) if b is not None}
         if params:
             node["params"] = params
         if buffers:
@@ -123,7 +124,7 @@ def compress(node):
 
 def skeleton(model):
     """What a narrow model must share with the full one: names, classes, parameter and buffer names, ties, aliases."""
-    return ([(n, type(m).__name__, [p for p, v in m._parameters.items() if v is not None], list(m._buffers))
+    return ([(n, type(m).__name__, [p for p, v in m._parameters.items() if v is not None], sorted(m._buffers))
              for n, m in model.named_modules(remove_duplicate=False)], ties_of(model))
 
 
@@ -484,10 +485,12 @@ def from_config(class_path, config_path, overrides):
         for p in path:
             where = where[p]
         where[last] = json.loads(text)
+    device = "cpu" if overrides else "meta"
+    # With a mask of its own shape the model does not look at the tokens to make one.
+    inputs = {"input_ids": torch.zeros(1, 8, dtype=torch.long, device=device),
+              "attention_mask": torch.ones(8, 8, dtype=torch.bool, device=device).tril()[None, None], "use_cache": False}
     return Spec(name=os.path.splitext(os.path.basename(config_path))[0], full=lambda: build(data, "meta"),
-                run=(lambda: build(narrow, "cpu")) if overrides else None,
-                cases=[({}, {"input_ids": torch.zeros(1, 8, dtype=torch.long, device="cpu" if overrides else "meta"),
-                             "use_cache": False})],
+                run=(lambda: build(narrow, "cpu")) if overrides else None, cases=[({}, inputs)],
                 source=f"the configuration file {os.path.basename(config_path)}")
 
 
