@@ -74,6 +74,8 @@ static void add_payload(struct printer *p, struct ls_at at, const struct ls_op *
         bytes *= group_ranks(p, at, op);
     ls_str_add(out, " (");
     add_bytes(out, bytes);
+    if (p->a->check.witness->outcome.diff == LS_DIFF_COUNT)
+        ls_str_printf(out, ", count %llu", (unsigned long long)op->count);
     ls_str_add(out, ")");
 }
 
@@ -233,6 +235,36 @@ static void print_pending(struct printer *p)
     ls_str_release(&line);
 }
 
+static bool has_item(const struct ls_payload *p, uint32_t item)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (p->items[i] == item)
+            return true;
+    return false;
+}
+
+enum { EXTRA_NAMES = 3 };
+
+/* Parameters that only one of two reductions carries: the reason for their sizes. */
+static void print_extra(struct printer *p, struct ls_at at, const struct ls_op *op, const struct ls_op *other)
+{
+    const struct ls_payload *mine = &p->t->payload.at[op->payload], *theirs = &p->t->payload.at[other->payload];
+    size_t n = 0;
+    for (size_t i = 0; i < mine->count; i++) {
+        if (has_item(theirs, mine->items[i]))
+            continue;
+        if (n == 0)
+            ls_str_printf(p->out, "  %-*sonly rank %u carries ", LABEL_COLUMNS, "differs", at.rank);
+        if (n < EXTRA_NAMES)
+            ls_str_printf(p->out, "%s%s", n ? ", " : "", ls_tables_name(p->t, mine->items[i]));
+        n++;
+    }
+    if (n > EXTRA_NAMES)
+        ls_str_printf(p->out, " and %zu more", n - EXTRA_NAMES);
+    if (n)
+        ls_str_add(p->out, "\n");
+}
+
 /* What NCCL makes of two calls that do not fit. */
 static void print_stuck_group(struct printer *p)
 {
@@ -268,6 +300,10 @@ static void print_ops(struct printer *p)
         if (two)
             add_payload(p, o->b, b, &right);
         row(p, "payload", &left, two ? &right : NULL);
+        if (two && a->kind == b->kind && a->unit == b->unit && a->payload != LS_NO_ID && b->payload != LS_NO_ID) {
+            print_extra(p, o->a, a, b);
+            print_extra(p, o->b, b, a);
+        }
     }
     add_when(a, &left);
     if (two)
