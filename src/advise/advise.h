@@ -13,7 +13,7 @@
 struct ls_repair {
     struct ls_variant variant;
     const char *change;          /* "frozen_sharding: root" */
-    const char *needs;           /* what the user has to guarantee, or NULL */
+    const char *note;            /* what the user has to guarantee or to know, or NULL */
     enum ls_verdict verdict;
     bool proved;
 };

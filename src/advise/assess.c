@@ -83,11 +83,17 @@ static size_t candidates(const struct ls_scenario *s, const struct ls_variant *g
     }
     if (s->kind != LS_PLAN_RAW) {
         out[n] = (struct ls_repair){ .variant = base, .change = "run_dummy_forward: true",
-                                     .needs = "a dummy that covers every conditional module, linked to the loss with weight 0" };
+                                     .note = "the dummy must cover every conditional module and enter the loss with weight 0" };
         out[n++].variant.run_dummy_forward = 1;
+        bool native = s->runtime.version >= 213;
+        if (s->runtime.unused_params == LS_UNUSED_OFF && base.unused_params < 0) {
+            out[n] = (struct ls_repair){ .variant = base, .change = native ? "unused_params: native" : "unused_params: fallback",
+                                         .note = "parameters that no rank used get zero gradients: weight decay moves them" };
+            out[n++].variant.unused_params = native ? LS_UNUSED_NATIVE : LS_UNUSED_FALLBACK;
+        }
         if (s->batch.execution != LS_EXEC_RANK_UNIFORM && base.execution != LS_EXEC_RANK_UNIFORM) {
             out[n] = (struct ls_repair){ .variant = base, .change = "execution: rank_uniform",
-                                         .needs = "a sampler that guarantees it" };
+                                         .note = "your sampler must guarantee it" };
             out[n++].variant.execution = LS_EXEC_RANK_UNIFORM;
         }
     }

@@ -409,8 +409,8 @@ static void print_repairs(struct printer *p)
         const struct ls_repair *r = &p->a->repair[i];
         if (i == 0)
             ls_str_add(p->out, "  repairs, each checked\n");
-        ls_str_printf(p->out, "    %-28s safe%s%s%s\n", r->change, r->proved ? ", proved" : "", r->needs ? "; needs " : "",
-                      r->needs ? r->needs : "");
+        ls_str_printf(p->out, "    %-28s safe%s%s%s\n", r->change, r->proved ? ", proved" : "", r->note ? "; " : "",
+                      r->note ? r->note : "");
     }
     if (!p->a->repairs && p->s->kind != LS_PLAN_RAW)
         ls_str_printf(p->out, "  %-*snone of those tried makes it safe\n", LABEL_COLUMNS, "repairs");

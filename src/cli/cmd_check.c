@@ -77,8 +77,8 @@ static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const 
         ls_json_text(j, a->repair[i].change);
         ls_json_key(j, "proved");
         ls_json_bool(j, a->repair[i].proved);
-        ls_json_key(j, "needs");
-        ls_json_text(j, a->repair[i].needs);
+        ls_json_key(j, "note");
+        ls_json_text(j, a->repair[i].note);
         ls_json_end_object(j);
     }
     ls_json_end_array(j);
