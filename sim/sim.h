@@ -1,0 +1,67 @@
+/* sim/sim.h -- the machine in simulated time.
+ *
+ * src/machine says what may happen (semantics.md), this says when: ops take time on their streams, hosts take time to issue
+ * them, collectives pay a latency and then move bytes over links that they share. The end state and the verdict are the
+ * machine's own: the same struct ls_run is driven, step by step, by a clock.
+ *
+ *   units   picoseconds since the start, in integers. A run is a function of (job, platform, cost, options): bit for bit
+ *   order   what happens at one instant happens in the order in which it was scheduled
+ *   ranks   rank r is GPU r % gpus of node r / gpus */
+#ifndef LS_SIM_SIM_H
+#define LS_SIM_SIM_H
+
+#include "machine/machine.h"
+#include "sim/cost.h"
+#include "sim/network.h"
+#include "sim/platform.h"
+
+/* One op that is done, or (ls_sim_hooks.unfinished) still waits when nothing can move any more.
+ *   head   it got to the head of its stream; host-only ops: their thread got there
+ *   ready  it was issued as well: ready - head is time that the stream lost to the host
+ *   start  compute, copies: = ready. Collectives, send, recv: the last one that takes part arrived, so start - ready is
+ *          waiting for others. wait, host_wait: = end, so start - ready is waiting for the event
+ *   end    it was done, for its stream and its communicator (in a fused bundle the stream goes on when all are)
+ * head <= ready <= start <= end, and on one stream head is the end of the op (or bundle) before. */
+struct ls_span {
+    struct ls_at at;
+    const struct ls_op *op;
+    uint64_t head_ps, ready_ps, start_ps, end_ps;
+};
+struct ls_sim_hooks {
+    void *context;
+    /* Every op but alloc, free and mark, when it is done: in order of end_ps. Ops of a folded run come once per class, for
+     * its first rank; ls_sim_result.class_of tells which ranks it stands for. NULL: not wanted. */
+    void (*done)(void *context, const struct ls_span *span);
+    /* alloc, free, mark, in the order of each host thread, with head = ready = start = end: the time at which the host gets
+     * there. They come when that time is known, which is not later, and often earlier, than the time itself. */
+    void (*host)(void *context, const struct ls_span *span);
+};
+
+struct ls_sim_options {
+    struct ls_run_options run;             /* level, kernels, start, unbuffered_send, run_ahead; seed and choose: 0 and NULL */
+    const struct ls_network_ops *network;  /* NULL: ls_network_maxmin */
+    const char *network_setup;             /* handed to its open; NULL: default. SimGrid: context factory, "raw" or "thread" */
+    bool fold;                             /* simulate ranks that behave alike once; the result does not change */
+    bool uncoupled;                        /* each hop of a collective is a flow of its own; it ends with the slowest (tests) */
+    struct ls_sim_hooks hooks;
+};
+
+struct ls_sim_result {
+    uint64_t end_ps;             /* complete: the last op is done and every host thread has issued its last op.
+                                    Otherwise: the last time that anything moved */
+    bool complete;
+    struct ls_outcome outcome;   /* as ls_machine_run reports it, pending ops of every rank included */
+    uint64_t *rank_end_ps;       /* [ranks] the last time that the rank moved */
+    uint32_t *class_of;          /* [ranks] the rank that stands for it: itself, unless folded */
+    size_t classes;
+    uint64_t events, flows, solves; /* events handled; flows started; max-min systems solved */
+};
+
+/* *out is owned by `arena`. Rank r's speed and jitter are in `cost`.
+ *   errors  LS_EINPUT: what ls_machine_run refuses; more ranks than the platform has GPUs
+ *           LS_EBACKEND: the network cannot be opened */
+LS_MUST_USE enum ls_code ls_sim_run(const struct ls_job *job, const struct ls_platform *platform, const struct ls_cost *cost,
+                                    const struct ls_sim_options *options, struct ls_arena *arena, struct ls_sim_result *out,
+                                    struct ls_error *err);
+
+#endif
