@@ -70,27 +70,62 @@ static bool plain(const struct ls_yaml_node *n)
     return strspn(n->text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+") == strlen(n->text);
 }
 
+/* Characters that the reader refuses as they are, or takes for line breaks: C1 controls, U+2028, U+2029, the byte order mark,
+ * U+FFFE and U+FFFF. Every other one above ASCII stands for itself. */
+static bool needs_escape(uint32_t c)
+{
+    return (c >= 0x80 && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
+}
+
+static void write_quoted(const char *text, struct ls_str *out)
+{
+    ls_str_add(out, "\"");
+    const char *end = text + strlen(text);
+    for (const char *s = text; s < end;) {
+        size_t n = ls_utf8_length(s, (size_t)(end - s));
+        unsigned char first = (unsigned char)*s;
+        uint32_t c = n <= 1 ? first : first & (0xffu >> (n + 1));
+        for (size_t i = 1; i < n; i++)
+            c = c << 6 | ((unsigned char)s[i] & 0x3fu);
+        if (c == '"' || c == '\\')
+            ls_str_printf(out, "\\%c", (int)c);
+        else if (c == '\n')
+            ls_str_add(out, "\\n");
+        else if (c < 0x20 || c == 0x7f || n == 0)
+            ls_str_printf(out, "\\x%02x", c);
+        else if (needs_escape(c))
+            ls_str_printf(out, "\\u%04x", c);
+        else
+            ls_str_addn(out, s, n);
+        s += n ? n : 1;
+    }
+    ls_str_add(out, "\"");
+}
+
 static void write_scalar(const struct ls_yaml_node *n, struct ls_str *out)
 {
-    if (ls_yaml_is_null(n)) {
+    if (ls_yaml_is_null(n))
         ls_str_add(out, "null");
-        return;
-    }
-    if (plain(n)) {
+    else if (plain(n))
         ls_str_add(out, n->text);
-        return;
-    }
-    ls_str_add(out, "\"");
-    for (const unsigned char *s = (const unsigned char *)n->text; *s; s++)
-        if (*s == '"' || *s == '\\')
-            ls_str_printf(out, "\\%c", *s);
-        else if (*s == '\n')
-            ls_str_add(out, "\\n");
-        else if (*s < 0x20 || *s == 0x7f)
-            ls_str_printf(out, "\\x%02x", *s);
-        else
-            ls_str_addn(out, (const char *)s, 1);
-    ls_str_add(out, "\"");
+    else
+        write_quoted(n->text, out);
+}
+
+enum { SIMPLE_KEY_BYTES = 250 }; /* YAML ends a key before ':' at 1024 characters; each takes four at most when escaped */
+
+/* A key is its text: `~` and `null` are two keys, so neither may be written as the other. */
+static void write_key(const struct ls_yaml_node *n, struct ls_str *out)
+{
+    bool explicit_key = strlen(n->text) > SIMPLE_KEY_BYTES;
+    if (explicit_key)
+        ls_str_add(out, "? ");
+    if (plain(n) && !ls_yaml_is_null(n))
+        ls_str_add(out, n->text);
+    else
+        write_quoted(n->text, out);
+    if (explicit_key)
+        ls_str_add(out, " ");
 }
 
 static void write_flow(const struct ls_yaml_node *n, struct ls_str *out)
@@ -111,7 +146,7 @@ static void write_flow(const struct ls_yaml_node *n, struct ls_str *out)
         ls_str_add(out, "{");
         for (size_t i = 0; i < n->count; i++) {
             ls_str_add(out, i ? ", " : "");
-            write_scalar(n->pair[i].key, out);
+            write_key(n->pair[i].key, out);
             ls_str_add(out, ": ");
             write_flow(n->pair[i].value, out);
         }
@@ -144,7 +179,12 @@ static void write_block(const struct ls_yaml_node *n, size_t indent, struct ls_s
             ls_str_add(out, "-");
             write_block(n->item[i], indent + 1, out);
         } else {
-            write_scalar(n->pair[i].key, out);
+            write_key(n->pair[i].key, out);
+            if (strlen(n->pair[i].key->text) > SIMPLE_KEY_BYTES) {
+                ls_str_add(out, "\n");
+                for (size_t k = 0; k < indent; k++)
+                    ls_str_add(out, "  ");
+            }
             ls_str_add(out, ":");
             write_block(n->pair[i].value, indent + 1, out);
         }

@@ -1,8 +1,10 @@
-/* The YAML layer on any bytes: loads, and if it loads, every typed read of every node. No crash, leak, hang or lie.
+/* The YAML layer on any bytes: loads, and if it loads, every typed read of every node, and the way through text and back.
+ * No crash, leak, hang or lie.
  *
  * The scenario loader gets its own target beside this one, fuzz_scenario.c, with its seeds in corpus/scenario/. */
 #include "fuzz.h"
 
+#include "yaml/write.h"
 #include "yaml/yaml.h"
 
 #include <assert.h>
@@ -40,6 +42,38 @@ static void walk(const struct ls_yaml_node *n, size_t level, size_t *left)
     }
 }
 
+static bool equal(const struct ls_yaml_node *a, const struct ls_yaml_node *b)
+{
+    if (a->kind != b->kind || a->count != b->count)
+        return false;
+    bool same = true;
+    switch (a->kind) {
+    case LS_YAML_SCALAR:
+        return ls_yaml_is_null(a) ? ls_yaml_is_null(b) : !ls_yaml_is_null(b) && strcmp(a->text, b->text) == 0;
+    case LS_YAML_LIST:
+        for (size_t i = 0; i < a->count && same; i++)
+            same = equal(a->item[i], b->item[i]);
+        return same;
+    case LS_YAML_MAP:
+        for (size_t i = 0; i < a->count && same; i++)
+            same = strcmp(a->pair[i].key->text, b->pair[i].key->text) == 0 && equal(a->pair[i].value, b->pair[i].value);
+        return same;
+    }
+    return false;
+}
+
+/* What is written reads back equal. An empty document has no text form. */
+static void round_trip(const struct ls_yaml_node *root, struct ls_arena *arena)
+{
+    struct ls_str text = { 0 };
+    struct ls_error err = { 0 };
+    const struct ls_yaml_node *again = NULL;
+    ls_yaml_write(root, &text);
+    enum ls_code rc = ls_yaml_load_text(ls_str_text(&text), text.length, "written.yaml", arena, &again, &err);
+    assert(rc == LS_OK && equal(root, again));
+    ls_str_release(&text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ls_arena arena;
@@ -52,6 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t left = 20000;
     if (rc == LS_OK)
         walk(root, 1, &left);
+    if (rc == LS_OK && left)
+        round_trip(root, &arena);
     ls_arena_release(&arena);
     return 0;
 }
