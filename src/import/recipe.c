@@ -19,6 +19,19 @@ static void unsupported(struct importer *i, const char *key, const struct ls_yam
     import_note(i, LS_IMPORT_UNSUPPORTED, key, value, "%s%s%s", value ? import_value(i, value) : "", value ? ": " : "", why);
 }
 
+static void add_quoted(struct ls_str *s, const char *text)
+{
+    ls_str_add(s, "\"");
+    for (const char *c = text; *c; c++)
+        if (*c == '"' || *c == '\\')
+            ls_str_printf(s, "\\%c", *c);
+        else if ((unsigned char)*c < ' ' || *c == 0x7f)
+            ls_str_printf(s, "\\x%02x", (unsigned)(unsigned char)*c);
+        else
+            ls_str_addn(s, c, 1);
+    ls_str_add(s, "\"");
+}
+
 /* Takes a scalar over as it stands: "key: value". */
 static void take_scalar(struct importer *i, const char *path, const char *indent)
 {
@@ -30,7 +43,12 @@ static void take_scalar(struct importer *i, const char *path, const char *indent
         return;
     }
     const char *leaf = strrchr(path, '.') ? strrchr(path, '.') + 1 : path, *value = import_value(i, n);
-    ls_str_printf(&i->text, "%s%s: %s\n", indent, leaf, value);
+    ls_str_printf(&i->text, "%s%s: ", indent, leaf);
+    if (value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")])
+        add_quoted(&i->text, value);
+    else
+        ls_str_add(&i->text, value);
+    ls_str_add(&i->text, "\n");
     import_note(i, LS_IMPORT_TAKEN, path, n, "%s", value);
 }
 
@@ -128,19 +146,6 @@ static enum ls_code read_model(struct importer *i)
     return LS_OK;
 }
 
-static void add_quoted(struct ls_str *s, const char *text)
-{
-    ls_str_add(s, "\"");
-    for (const char *c = text; *c; c++)
-        if (*c == '"' || *c == '\\')
-            ls_str_printf(s, "\\%c", *c);
-        else if ((unsigned char)*c < ' ' || *c == 0x7f)
-            ls_str_printf(s, "\\x%02x", (unsigned)(unsigned char)*c);
-        else
-            ls_str_addn(s, c, 1);
-    ls_str_add(s, "\"");
-}
-
 static enum ls_code write_peft(struct importer *i)
 {
     const struct ls_yaml_node *peft = import_get(i, "peft"), *dim;
@@ -208,7 +213,9 @@ static void write_multimodal(struct importer *i)
     char *value = ls_arena_str(i->arena, import_value(i, frozen)); /* AutoModel reads PER-LAYER as per_layer */
     for (char *c = value; *c; c++)
         *c = *c == '-' ? '_' : *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
-    ls_str_printf(&i->text, "  multimodal:\n    frozen_sharding: %s\n", value);
+    ls_str_add(&i->text, "  multimodal:\n    frozen_sharding: ");
+    add_quoted(&i->text, value);
+    ls_str_add(&i->text, "\n");
     import_note(i, LS_IMPORT_TAKEN, path, frozen, "%s", value);
 }
 

@@ -117,12 +117,6 @@ static enum ls_code make_system(const struct ls_scenario *s, struct ls_compiled 
     return LS_OK;
 }
 
-enum ls_code ls_compile_raw(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
-{
-    (void)c;
-    return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "raw programs are not read yet");
-}
-
 static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant *v, bool force, struct ls_compiled *c, struct ls_error *err)
 {
     TRY(check_variant(s, v, err));

@@ -8,6 +8,7 @@
  *   runtime.c      runtime, step, loss, platform, expect
  *   contracts.c    what set-up refuses under the proposed rules
  *   compile.c      plan, letters, system
+ *   raw.c          program; program.c makes a system of it
  *   keys.c         AutoModel's own keys */
 #ifndef LS_SCENARIO_INTERNAL_H
 #define LS_SCENARIO_INTERNAL_H

@@ -286,11 +286,6 @@ static enum ls_code load_head(struct loader *l)
     return LS_OK;
 }
 
-enum ls_code ls_load_raw(struct loader *l)
-{
-    return ls_fail(l->err, LS_EINPUT, section(l, "program")->at, "raw programs are not read yet");
-}
-
 /* Letters, driver and contract once, so that what cannot work is said when the file is read. */
 static enum ls_code try_batch(struct loader *l)
 {

@@ -1,4 +1,5 @@
 /* The loader on good and bad files, the contracts of the proposed rules, variants. */
+#include "scenario/raw.h"
 #include "scenario/scenario.h"
 
 #include <criterion/criterion.h>
@@ -340,4 +341,40 @@ Test(scenario, inventories_are_found_in_the_scenarios_folder)
     struct ls_scenario s;
     cr_assert_eq(chdir("/"), 0); /* `scenarios/` here is looked into as well */
     cr_expect_eq(ls_scenario_read(text, strlen(text), "/nowhere/a.yaml", &arena, names, &s, &err), LS_EINPUT);
+}
+
+/* One letter per assignment of the branches; the job of a letter is the job of its choices. */
+Test(scenario, raw_programs_are_systems)
+{
+    struct ls_scenario s;
+    struct ls_compiled c;
+    cr_assert_eq(ls_scenario_load(LS_SOURCE_DIR "/tests/data/scenario_good/program.yaml", &arena, names, &s, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(ls_scenario_compile(&s, &LS_AS_WRITTEN, false, &c, &err), LS_OK, "%s", err.text);
+    cr_assert(c.system.replica->roles == 2 && c.system.replica->letters == 8 && c.system.free_dims == 0);
+    struct ls_tables tables;
+    struct ls_raw raw;
+    ls_tables_init(&tables, &arena);
+    cr_assert_eq(ls_raw_load(ls_yaml_get(s.document, "program"), &tables, &raw, &err), LS_OK);
+    bool choice[4] = { false };
+    for (uint32_t letter = 0; letter < 8; letter++) {
+        struct ls_job want, have;
+        ls_raw_job(&raw, choice, &arena, &want);
+        struct ls_assignment a = { .size = { 1, 1 }, .rounds = 1, .node = &(uint32_t){ 0 }, .letter = &letter };
+        cr_assert_eq(ls_system_job(&c.system, &a, &arena, &have, &err), LS_OK);
+        for (size_t r = 0; r < 2; r++)
+            cr_expect(have.rank[r].count == 1 && have.rank[r].segment[0]->hash == want.rank[r].segment[0]->hash, "letter %u rank %zu",
+                      letter, r);
+        for (size_t k = 0; k < tables.comm.count; k++)
+            for (size_t r = 0; r < 2; r++)
+                cr_expect(have.comm[k].group[r] == want.comm[k].group[r] && have.comm[k].member[r] == want.comm[k].member[r]);
+        ls_raw_next(&raw, choice);
+    }
+    cr_expect_str_eq(c.system.replica->letter_name(c.system.replica, 0), "no branch");
+    cr_expect_str_eq(c.system.replica->letter_name(c.system.replica, 7), "x on ranks 0, 1; y");
+    struct ls_variant v = LS_AS_WRITTEN;
+    v.execution = LS_EXEC_RANK_UNIFORM;
+    struct ls_compiled other;
+    cr_expect_eq(ls_scenario_compile(&s, &v, false, &other, &err), LS_EINPUT);
+    ls_tables_release(&tables);
+    ls_compiled_release(&c);
 }
