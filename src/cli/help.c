@@ -77,6 +77,12 @@ static const struct {
 #undef EXIT_ROW
 };
 
+/* Summaries carry no full stop in lists; as a sentence they need one, unless they ask. */
+static const char *summary_end(const struct ls_command *c)
+{
+    return c->summary[strlen(c->summary) - 1] == '?' ? "" : ".";
+}
+
 static void print_program(FILE *out)
 {
     fputs("Usage: lockstep COMMAND [OPTION...] [ARGUMENT...]\n\n", out);
@@ -104,7 +110,7 @@ void ls_help_print(const struct ls_cli *cli, FILE *out)
     struct ls_str text = { 0 };
     ls_str_add(&text, c->summary);
     text.text[0] = (char)(text.text[0] >= 'a' && text.text[0] <= 'z' ? text.text[0] - 'a' + 'A' : text.text[0]);
-    ls_str_add(&text, ".");
+    ls_str_add(&text, summary_end(c));
     wrap(out, ls_str_text(&text), 0, 0);
     ls_str_release(&text);
     if (c->text) {
@@ -179,7 +185,7 @@ void ls_man_print(FILE *out)
         fputc('\n', out);
         fputc(c->summary[0] >= 'a' && c->summary[0] <= 'z' ? c->summary[0] - 'a' + 'A' : c->summary[0], out);
         roff(out, c->summary + 1);
-        fputs(".\n", out);
+        fprintf(out, "%s\n", summary_end(c));
         if (c->text) {
             fputs(".PP\n", out);
             for (const char *t = c->text; *t;) { /* an empty line starts a paragraph */
