@@ -35,13 +35,22 @@ static uint32_t weight_of(const struct ls_model *m, const struct ls_module *modu
     return LS_NO_ID;
 }
 
+/* In targets `*` crosses dots, as in recipes: "*.layers.0.*.q_proj". */
 static bool matches(const char *target, const char *fqn)
 {
-    size_t t = strlen(target), n = strlen(fqn);
+    size_t t = strlen(target), n = strlen(fqn), length = 0;
     if (t <= n && strcmp(fqn + n - t, target) == 0 && (t == n || fqn[n - t - 1] == '.'))
         return true;
-    const char *dot = strrchr(fqn, '.');
-    return ls_glob(target, fqn) || ls_glob(target, dot ? dot + 1 : fqn);
+    char glob[2 * LS_COMPONENT_MAX + 1];
+    if (t > LS_COMPONENT_MAX)
+        return false;
+    for (const char *s = target; *s; s++) {
+        glob[length++] = *s;
+        if (*s == '*' && s[1] != '*' && (s == target || s[-1] != '*'))
+            glob[length++] = '*';
+    }
+    glob[length] = 0;
+    return ls_glob(glob, fqn);
 }
 
 static enum ls_code add_adapter(struct rebuild *r, uint32_t parent, const char *leaf, uint64_t rows, uint64_t columns,

@@ -100,7 +100,7 @@ bool ls_module_contains(const struct ls_model *m, uint32_t outer, uint32_t inner
 uint64_t ls_model_elements(const struct ls_model *m); /* tied parameters once */
 
 /* Low-rank adapters: each Linear without children whose name matches a target (its last component, a suffix at a dot, or a
- * glob over the FQN) gets children lora_A [rank, in] and lora_B [out, rank]
+ * pattern over the whole FQN in which `*` stands for any run of characters, dots too) gets children lora_A [rank, in] and lora_B [out, rank]
  * (registered after its own parameters). Leaf calls of the flow that use its weight then use them too. Rebuilds *m in place:
  * every module and parameter index changes.
  *   errors  LS_EINPUT when a target matches no module */

@@ -1,5 +1,5 @@
 /* What is frozen, before sharding and while training.
- *   source  AutoModel apply_parameter_freezing and apply_model_infrastructure (PEFT freezes the base after sharding) */
+ *   source  AutoModel apply_parameter_freezing, LinearLoRA, and apply_model_infrastructure (PEFT freezes the base after sharding) */
 #include "multimodal/multimodal.h"
 
 #include "base/vec.h"
@@ -170,6 +170,18 @@ static enum ls_code apply_globs(const struct ls_model *m, const char *const *glo
     return LS_OK;
 }
 
+/* An adapted Linear freezes its own weight and bias when the adapter is inserted; the rest of the base is frozen later. */
+static void freeze_adapted(const struct ls_model *m, bool *grad)
+{
+    for (uint32_t i = 0; i < m->params; i++) {
+        if (!m->param[i].adapter)
+            continue;
+        const struct ls_module *linear = &m->module[m->module[m->param[i].module].parent];
+        for (uint32_t k = linear->first_param; k < linear->first_param + linear->params; k++)
+            grad[m->param[k].canonical] = false;
+    }
+}
+
 static bool can_train(enum ls_dtype d)
 {
     return d == LS_DTYPE_F64 || d == LS_DTYPE_F32 || d == LS_DTYPE_F16 || d == LS_DTYPE_BF16 || d == LS_DTYPE_F8;
@@ -204,6 +216,8 @@ enum ls_code ls_multimodal_freeze(const struct ls_model *m, const struct ls_spec
     } else if (freeze->present) {
         freeze_today(m, freeze, early);
     }
+    if (freeze->peft_base)
+        freeze_adapted(m, early);
     for (uint32_t i = 0; i < m->params; i++)
         late[i] = early[m->param[i].canonical] && (!freeze->peft_base || m->param[m->param[i].canonical].adapter);
     if (rc == LS_OK)

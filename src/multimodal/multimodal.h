@@ -44,10 +44,10 @@ struct ls_freeze {
     bool vision_tower, audio_tower, language_model, video_embedder;  /* automodel's keys */
     const struct ls_yaml_node *proposed; /* the freeze_config mapping itself when it uses (modality, role) keys, else NULL */
     const char *const *freeze, *const *train; size_t freezes, trains; /* parameter globs, applied last (also after peft_base) */
-    bool peft_base;                     /* PEFT: everything but adapters is frozen after sharding */
+    bool peft_base;                     /* PEFT: adapted Linears are frozen at once, all but adapters after sharding */
     struct ls_loc at;
 };
-/* *at_sharding: what the parallelizer sees; *final: what training sees (PEFT freezes the base only afterwards).
+/* *at_sharding: what the parallelizer sees; *final: what training sees (PEFT freezes the rest of the base only afterwards).
  *   shape   both bool[m->params], owned by m->arena */
 LS_MUST_USE enum ls_code ls_multimodal_freeze(const struct ls_model *m, const struct ls_specs *specs, enum ls_rules rules,
                                               const struct ls_freeze *freeze, bool **at_sharding, bool **final,

@@ -91,6 +91,24 @@ static void add_units(struct bench *b)
     }
 }
 
+/* What the parallelizer sees frozen, by first names. */
+static void add_frozen(struct bench *b, const bool *grad)
+{
+    uint32_t *frozen = LS_NEW(&b->arena, uint32_t, b->m.params);
+    bool *met = LS_NEW(&b->arena, bool, b->m.params);
+    size_t count = 0;
+    for (uint32_t i = 0; i < b->m.params; i++) {
+        const uint32_t canonical = b->m.param[i].canonical;
+        const enum ls_dtype d = b->m.param[i].dtype;
+        if (!met[canonical] && !grad[i] && d != LS_DTYPE_I64 && d != LS_DTYPE_I32 && d != LS_DTYPE_U8 && d != LS_DTYPE_BOOL)
+            frozen[count++] = canonical;
+        met[canonical] = true;
+    }
+    ls_str_add(&b->text, "frozen ");
+    add_list(b, frozen, count, "");
+    ls_str_add(&b->text, "\n");
+}
+
 /* The value after `key` in a line, up to a space or the end; copied into `out`. */
 static bool field(const char *line, const char *key, char *out, size_t room)
 {
@@ -126,8 +144,9 @@ static enum ls_code replay(struct bench *b, const char *recording, struct ls_err
     const struct ls_runtime runtime = { .version = 212 };
     char value[300], file[1200], one[600];
     bool *at_sharding = NULL, *final = NULL;
+    unsigned long long rank = 0;
     enum ls_code rc = LS_OK;
-    for (const char *line = recording; rc == LS_OK && *line && strncmp(line, "unit ", 5) != 0 && strncmp(line, "refused ", 8) != 0;) {
+    for (const char *line = recording; rc == LS_OK && *line && strncmp(line, "frozen ", 7) != 0;) {
         const size_t length = strcspn(line, "\n");
         ls_str_addn(&b->text, line, length + (line[length] != 0));
         snprintf(one, sizeof one, "%.*s", (int)length, line);
@@ -142,8 +161,17 @@ static enum ls_code replay(struct bench *b, const char *recording, struct ls_err
                 rc = ls_multimodal_resolve(&b->m, policy.rules, NULL, 0, &b->specs, err);
             if (rc == LS_OK)
                 rc = freeze(b, &none, &at_sharding, &final, err);
+        } else if (sscanf(one, "peft %299s %llu", value, &rank) == 2) {
+            const char *const target = value;
+            const struct ls_peft peft = { &target, 1, rank, LS_DTYPE_NONE, LS_NOWHERE };
+            const struct ls_freeze base = { .peft_base = true };
+            rc = ls_model_add_lora(&b->m, &peft, err);
+            if (rc == LS_OK)
+                rc = ls_multimodal_resolve(&b->m, policy.rules, NULL, 0, &b->specs, err);
+            if (rc == LS_OK)
+                rc = freeze(b, &base, &at_sharding, &final, err);
         } else if (strncmp(one, "freeze_config ", 14) == 0 && strcmp(one + 14, "none") != 0) {
-            const struct ls_freeze f = { .present = true, .vision_tower = flag(one, "freeze_vision_tower=", true),
+            const struct ls_freeze f = { .present = true, .peft_base = rank > 0, .vision_tower = flag(one, "freeze_vision_tower=", true),
                                          .audio_tower = flag(one, "freeze_audio_tower=", false),
                                          .language_model = flag(one, "freeze_language_model=", false) };
             rc = freeze(b, &f, &at_sharding, &final, err);
@@ -167,6 +195,8 @@ static enum ls_code replay(struct bench *b, const char *recording, struct ls_err
     }
     if (rc == LS_OK && !at_sharding)
         rc = ls_fail(err, LS_EINPUT, LS_NOWHERE, "the recording names no inventory");
+    if (rc == LS_OK)
+        add_frozen(b, at_sharding);
     if (rc == LS_OK)
         rc = ls_plan_from_policy(&b->m, &b->specs, at_sharding, final, &mesh, &runtime, &policy, &b->plan, &b->refusal, err);
     if (rc == LS_OK && b->refusal.rule)

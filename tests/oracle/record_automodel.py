@@ -53,6 +53,9 @@ def cases():
     for frozen in ("root", "per_layer", "replicate"):
         case(f"nested_names_{frozen}", "tests/data/model/nested_names.yaml", frozen=frozen, freeze=["vision_tower.vision_model", "audio_tower"],
              prefetch=(1, 2))
+    case("qwen3_vl_4b_lora_language", q, freeze_config={}, peft=("*.language_model.*_proj", 16))
+    case("qwen3_vl_4b_lora_tower", q, peft=("*.visual.*.qkv", 8))
+    case("gemma3_4b_lora_frozen_tower", "scenarios/models/gemma3_4b.yaml", freeze_config={}, frozen="per_layer", peft=("*_proj", 4))
     for name in ("two", "three", "island"):
         case(f"by_dtype_{name}", f"tests/data/model/by_dtype_{name}.yaml")
     return out
@@ -122,6 +125,11 @@ def record(case, version):
     from nemo_automodel.components.utils.model_utils import apply_parameter_freezing
 
     model = model_of(case)
+    if "peft" in case:      # as AutoModel does: adapters first, the base is frozen only after sharding
+        from nemo_automodel.components._peft.lora import PeftConfig, apply_lora_to_linear_modules
+        target, rank = case["peft"]
+        with torch.device("meta"):
+            apply_lora_to_linear_modules(model, PeftConfig(target_modules=[target], dim=rank, use_triton=False), skip_freeze=True)
     name_of = {id(m): n for n, m in model.named_modules()}
     param_name = {}
     for n, p in model.named_parameters(remove_duplicate=False):
@@ -155,11 +163,13 @@ def record(case, version):
                    frozen_multimodal_sharding=case.get("frozen", "root"))
     lines = [f"lockstep-automodel-recording 1", f"nemo-automodel {version}", f"torch {torch.__version__.split('+')[0]}",
              f"inventory {case['inventory']}"]
+    lines += [f"peft {p} {r}" for p, r in [case["peft"]]] if "peft" in case else []
     config = case.get("freeze_config")
     lines.append("freeze_config " + ("none" if config is None else " ".join(f"{k}={str(v).lower()}" for k, v in config.items()) or "empty"))
     lines += [f"freeze {p}" for p in case.get("freeze", [])]
     lines.append(f"policy frozen={case.get('frozen', 'root')} reshard={str(case.get('reshard')).lower()} "
                  f"prefetch={f'{forward}/{backward}' if 'prefetch' in case else 'off'}")
+    lines.append("frozen " + listed([n for n, p in model.named_parameters() if not p.requires_grad and p.is_floating_point()], ""))
     try:
         if hasattr(parallelizer, "get_parallelization_strategy"):
             parallelizer.get_parallelization_strategy(model).parallelize(model, mesh, **options)

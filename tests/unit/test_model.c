@@ -336,7 +336,7 @@ Test(model, adapters)
 Test(model, adapter_targets)
 {
     static const struct { const char *target; size_t adapters; } rows[] = {
-        { "q_proj", 4 }, { "l.0.q_proj", 2 }, { "l.*.q_proj", 4 }, { "*_proj", 4 }, { "v", 2 }, { "0.q_proj", 2 }, { "proj", 0 }, { "n", 0 }, { "*", 6 },
+        { "q_proj", 4 }, { "l.0.q_proj", 2 }, { "l.*.q_proj", 4 }, { "*_proj", 4 }, { "*.q_proj", 4 }, { "*.1.*", 2 }, { "l.*", 4 }, { "*0*", 2 }, { "*_prox", 0 }, { "v", 2 }, { "0.q_proj", 2 }, { "proj", 0 }, { "n", 0 }, { "*", 6 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ls_peft peft = { &rows[i].target, 1, 3, LS_DTYPE_NONE, LS_NOWHERE };

@@ -258,14 +258,14 @@ Test(multimodal, adapters_train_after_sharding_only)
 {
     static const char *const target[] = { "q" };
     struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE };
-    model("Toy", "  children: {visual: {class: V, children: {q: {class: Linear, params: {weight: [2, 2]}}}}, lm: {class: L, children: {q: {class: Linear, params: {weight: [2, 2]}}}}}\n");
+    model("Toy", "  children: {visual: {class: V, params: {n: [2]}, children: {q: {class: Linear, params: {weight: [2, 2]}}}}, lm: {class: L, children: {q: {class: Linear, params: {weight: [2, 2]}}}}}\n");
     cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK);
     cr_assert_eq(freeze(LS_RULES_AUTOMODEL, (struct ls_freeze){ .peft_base = true }), LS_OK);
-    cr_assert_str_eq(frozen(early), "", "the base still trains when the tower is judged");
-    cr_assert_str_eq(frozen(final), "visual.q.weight\nlm.q.weight\n");
+    cr_assert_str_eq(frozen(early), "visual.q.weight\nlm.q.weight\n", "the rest of the base still trains when the tower is judged");
+    cr_assert_str_eq(frozen(final), "visual.n\nvisual.q.weight\nlm.q.weight\n");
     cr_assert_eq(freeze(LS_RULES_AUTOMODEL, (struct ls_freeze){ .peft_base = true, .present = true, .vision_tower = true }), LS_OK);
     cr_assert(ls_module_fully_frozen(&m, ls_model_module(&m, "visual"), early), "the substring covers the adapters too");
-    cr_assert_str_eq(frozen(final), "visual.q.weight\nvisual.q.lora_A.weight\nvisual.q.lora_B.weight\nlm.q.weight\n");
+    cr_assert_str_eq(frozen(final), "visual.n\nvisual.q.weight\nvisual.q.lora_A.weight\nvisual.q.lora_B.weight\nlm.q.weight\n");
     cr_assert(!ls_module_fully_frozen(&m, ls_model_module(&m, "lm"), final));
 }
 
