@@ -23,7 +23,7 @@
 
 enum { REPLICAS_DEFAULT = 6, TUPLES_MAX = 4096, REACH_MAX = 20000, SWEEP_RUNS = 4000, SWEEP_ROUNDS = 6 };
 static const size_t ops_budget = 200000000; /* executed when gradients and buffers are checked */
-static const double shrink_seconds = 5;
+enum { UNFOLDED_WORK = 200000000 };
 
 struct checker {
     const struct ls_system *s;
@@ -94,9 +94,7 @@ static size_t replicas_max(const struct checker *k)
 /* The smallest failing run; `a->rounds` 0: none is known. */
 static enum ls_code shrink(const struct checker *k, struct ls_assignment *a, bool *found, bool *minimal)
 {
-    double until = ls_clock() + shrink_seconds;
-    struct ls_minimise_options o = { .replicas_max = replicas_max(k), .until = k->until > 0 && k->until < until ? k->until : until,
-                                     .rounds_max = k->o->rounds_max };
+    struct ls_minimise_options o = { .replicas_max = replicas_max(k), .until = k->until, .rounds_max = k->o->rounds_max };
     progress(k, "witness", 0, 0);
     return ls_minimise(k->s, &o, k->arena, a, found, minimal, &k->out->explored, k->err);
 }
@@ -119,11 +117,38 @@ static enum ls_code undecided(const struct checker *k, const char *limit)
     return LS_OK;
 }
 
+static enum ls_code proved(const struct checker *k, bool fold)
+{
+    k->out->verdict = LS_SAFE;
+    k->out->known = LS_KNOWN_PROVED;
+    k->out->every_length = true;
+    k->out->every_size = fold && k->s->free_dims != 0;
+    for (size_t d = 0; d < LS_FREE_DIMS; d++)
+        if ((k->s->free_dims >> d & 1) && k->s->size[d])
+            k->out->every_size = false;
+    return LS_OK;
+}
+
+/* A violation of an unfolded system, as a run of this one. *decided: it fails when executed. */
+static enum ls_code confirm_unfolded(const struct checker *k, const struct ls_unfolded *u, const struct ls_assignment *candidate, bool *decided)
+{
+    struct ls_assignment a;
+    struct ls_outcome outcome = { 0 };
+    struct ls_job job;
+    ls_unfold_assignment(u, k->s->size, candidate, k->arena, &a);
+    enum ls_code rc = ls_system_job(k->s, &a, k->arena, &job, k->err);
+    if (rc == LS_OK)
+        rc = ls_system_run(k->s, &job, k->arena, &outcome, NULL, k->err);
+    if (rc != LS_OK || outcome.verdict == LS_SAFE)
+        return rc;
+    *decided = true;
+    return confirmed(k, a);
+}
+
 /* All sizes are given: the mesh itself, all of its choices and any number of rounds, without folding. */
 static enum ls_code prove_given_sizes(const struct checker *k, bool *decided)
 {
     struct ls_unfolded u;
-    *decided = false;
     for (size_t d = 0; d < LS_FREE_DIMS; d++)
         if ((k->s->free_dims >> d & 1) && !k->s->size[d])
             return LS_OK;
@@ -131,33 +156,63 @@ static enum ls_code prove_given_sizes(const struct checker *k, bool *decided)
         return LS_OK; /* folding one replica was exact already */
     if (k->s->size[0] * k->s->size[1] > 64 || !ls_unfold(k->s, k->s->size, TUPLES_MAX, k->arena, &u))
         return LS_OK;
-    struct ls_prove_options o = { .macro_states_max = k->o->explore_states_max, .until = k->until };
+    struct ls_prove_options o = { .macro_states_max = k->o->explore_states_max, .work_max = UNFOLDED_WORK, .until = k->until };
     struct ls_proof proof;
     progress(k, "given sizes", 0, 0);
     enum ls_code rc = ls_prove_with(&u.system, &o, k->arena, &proof, k->err);
-    k->out->explored += proof.folded_rounds;
+    if (rc == LS_OK)
+        k->out->explored += proof.folded_rounds;
     if (rc == LS_OK && proof.end == LS_PROOF_SAFE) {
         *decided = true;
-        k->out->verdict = LS_SAFE;
-        k->out->known = LS_KNOWN_PROVED;
-        k->out->every_length = true;
         k->out->macro_states = proof.macro_states;
         k->out->folded_rounds = proof.folded_rounds;
+        rc = proved(k, false);
     } else if (rc == LS_OK && proof.end == LS_PROOF_VIOLATED) {
-        struct ls_assignment a;
-        struct ls_outcome outcome = { 0 };
-        struct ls_job job;
-        ls_unfold_assignment(&u, k->s->size, &proof.candidate, k->arena, &a);
-        rc = ls_system_job(k->s, &a, k->arena, &job, k->err);
-        if (rc == LS_OK)
-            rc = ls_system_run(k->s, &job, k->arena, &outcome, NULL, k->err);
-        if (rc == LS_OK && outcome.verdict != LS_SAFE) {
-            *decided = true;
-            rc = confirmed(k, a);
-        }
+        rc = confirm_unfolded(k, &u, &proof.candidate, decided);
     }
     ls_unfold_close(&u);
     return rc;
+}
+
+/* Groups of a fixed number of neighbours: folding forgets that they are few. Fold blocks of that many replicas instead; where
+ * the number of blocks is free, one block and several are two plans. */
+static enum ls_code prove_blocks(const struct checker *k, bool *decided)
+{
+    size_t small = 0, along = 0;
+    for (size_t c = 0; c < k->s->replica->tables->comm.count; c++) {
+        const struct ls_comm_info *info = &k->s->replica->tables->comm.at[c];
+        if (info->small > 1 && (info->free_dims & k->s->free_dims)) {
+            small = info->small;
+            along = (info->free_dims & k->s->free_dims) & LS_DIM_SHARD ? 1 : 0;
+        }
+    }
+    if (!small || (k->s->size[along] && k->s->size[along] % small))
+        return LS_OK;
+    bool safe = true;
+    enum ls_code rc = LS_OK;
+    for (int one = 1; one >= 0 && rc == LS_OK && safe; one--) {
+        if (k->s->size[along] && (k->s->size[along] == small) != one)
+            continue;
+        struct ls_unfolded u;
+        struct ls_proof proof;
+        struct ls_prove_options o = { .macro_states_max = k->o->macro_states_max, .work_max = UNFOLDED_WORK, .until = k->until };
+        if (!ls_unfold_blocks(k->s, along, small, one, TUPLES_MAX, k->arena, &u))
+            return LS_OK;
+        progress(k, "blocks", 0, 0);
+        rc = ls_prove_with(&u.system, &o, k->arena, &proof, k->err);
+        if (rc == LS_OK) {
+            safe = proof.end == LS_PROOF_SAFE;
+            k->out->macro_states = proof.macro_states;
+            k->out->folded_rounds += proof.folded_rounds;
+        }
+        if (rc == LS_OK && proof.end == LS_PROOF_VIOLATED)
+            rc = confirm_unfolded(k, &u, &proof.candidate, decided);
+        ls_unfold_close(&u);
+    }
+    if (rc != LS_OK || !safe)
+        return rc;
+    *decided = true;
+    return proved(k, true);
 }
 
 /* Small meshes: first all their runs at once, then run by run where that is not possible. */
@@ -253,18 +308,6 @@ static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r
     return rc;
 }
 
-static enum ls_code proved(const struct checker *k, bool fold)
-{
-    k->out->verdict = LS_SAFE;
-    k->out->known = LS_KNOWN_PROVED;
-    k->out->every_length = true;
-    k->out->every_size = fold && k->s->free_dims != 0;
-    for (size_t d = 0; d < LS_FREE_DIMS; d++)
-        if ((k->s->free_dims >> d & 1) && k->s->size[d])
-            k->out->every_size = false;
-    return LS_OK;
-}
-
 static enum ls_code after_proof(const struct checker *k)
 {
     struct ls_reach r;
@@ -338,7 +381,9 @@ static enum ls_code decide(const struct checker *k)
         limit = k->s->level == LS_L3 ? "safe with blocking calls is not shown, and kernels may start in issue order only"
                                      : "a violation of the folded plan whose run completes";
     }
-    rc = prove_given_sizes(k, &decided);
+    rc = prove_blocks(k, &decided);
+    if (rc == LS_OK && !decided)
+        rc = prove_given_sizes(k, &decided);
     if (rc == LS_OK && decided)
         return k->out->verdict == LS_SAFE ? after_proof(k) : LS_OK;
     return rc == LS_OK ? explore(k, limit) : rc;

@@ -17,10 +17,29 @@ bool ls_fold_allowed(const struct ls_fold *f, uint32_t node, uint32_t letter)
 
 bool ls_fold_class_allowed(const struct ls_fold *f, uint32_t node, uint32_t klass)
 {
-    for (uint32_t z = 0; z < f->system->replica->letters; z++)
-        if (f->class_of[0][z] == klass && ls_fold_allowed(f, node, z))
-            return true;
-    return false;
+    return f->class_allowed[node * f->classes[0] + klass];
+}
+
+/* A schedule letter under which nobody can hold what somebody must hold does not occur. */
+static void allow_classes(struct ls_fold *f)
+{
+    const struct ls_contract *c = &f->system->contract;
+    size_t nodes = f->system->driver.nodes;
+    bool *counted = LS_NEW(f->arena, bool, nodes * f->classes[0]);
+    f->class_allowed = LS_NEW(f->arena, bool, nodes * f->classes[0]);
+    for (uint32_t n = 0; n < nodes; n++) {
+        bool media = false;
+        for (uint32_t z = 0; z < f->system->replica->letters; z++) {
+            if (!ls_fold_allowed(f, n, z))
+                continue;
+            size_t at = n * f->classes[0] + f->class_of[0][z];
+            f->class_allowed[at] = true;
+            counted[at] = counted[at] || (z < 64 && (c->media >> z & 1));
+            media = media || counted[at];
+        }
+        for (size_t k = 0; k < f->classes[0] && media && c->extra == LS_CONTRACT_AT_LEAST_ONE; k++)
+            f->class_allowed[n * f->classes[0] + k] = counted[n * f->classes[0] + k];
+    }
 }
 
 bool ls_fold_may_stop_after(const struct ls_fold *f, uint32_t node)
@@ -146,6 +165,7 @@ enum ls_code ls_fold_open(struct ls_fold *f, const struct ls_system *s, struct l
     if (rc != LS_OK)
         return rc;
     fold_comms(f);
+    allow_classes(f);
     f->digests = ls_digests_open(s->replica->tables, arena);
     return LS_OK;
 }

@@ -47,6 +47,7 @@ struct ls_fold {
     uint32_t dims[LS_LEVELS_MAX];
     const uint32_t *class_of[LS_LEVELS_MAX];  /* [letters]; dense; the last level's is the identity */
     size_t classes[LS_LEVELS_MAX];
+    bool *class_allowed;   /* [nodes][classes of level 0] */
     uint32_t *folded;      /* [roles][comms]: folded communicator of a role, or LS_NO_ID */
     size_t foldeds;
     uint32_t *comm_of;     /* [foldeds] */

@@ -210,7 +210,7 @@ static void check_window(struct windows *w, size_t rounds)
     struct ls_order order;
     ls_order_check(w->f, w->tree, rounds, w->o->blocking, w->arena, &order);
     w->nodes += order.nodes;
-    if (w->nodes > ORDER_NODES_MAX)
+    if (w->nodes > (w->o->nodes_max ? w->o->nodes_max : ORDER_NODES_MAX))
         w->out->limit = "more windows of consecutive rounds than the limit";
     if (w->o->until > 0 && ls_clock() > w->o->until)
         w->out->limit = "the time limit";

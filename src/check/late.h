@@ -35,6 +35,7 @@ struct ls_late_options {
     size_t rounds_max;   /* only runs of at most this many rounds; 0: all */
     bool blocking;       /* every op blocks its host thread (L1) */
     bool fewest;         /* the cycle in the run with the fewest rounds */
+    size_t nodes_max;    /* of all order graphs together; 0: 100 million */
     double until;        /* ls_clock() at which to give up; 0: never */
 };
 LS_MUST_USE enum ls_code ls_late_check(struct ls_fold *f, const struct ls_search *s, const struct ls_late_options *o,

@@ -7,7 +7,7 @@
 struct ls_minimise_options {
     size_t replicas_max;   /* meshes up to this many replicas are tried */
     size_t rounds_max;     /* 0: all runs of smaller meshes */
-    size_t macro_states_max;
+    size_t macro_states_max, work_max; /* per mesh, as in proof.h; 0: a default */
     double until;          /* ls_clock(); 0: never */
 };
 /* Meshes that the system's sizes allow, by replicas, up to `most`. Owned by `arena`. */

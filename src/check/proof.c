@@ -27,7 +27,7 @@ struct prover {
     struct ls_run_options run;
     struct ls_arena *arena;
     struct ls_proof *out;
-    size_t best_rounds, best_ops;
+    size_t best_rounds, best_ops, work;
     struct ls_error *err;
 };
 
@@ -154,6 +154,7 @@ static enum ls_code expand(struct prover *p, uint32_t at, uint32_t klass, struct
     if (rc != LS_OK)
         return rc;
     p->out->folded_rounds++;
+    p->work += t.ops + 16 * t.agents[p->fold.levels - 1];
     if (t.agents[p->fold.levels - 1] > AGENTS_MAX)
         return limit(p, "a folded round with more than a million replicas");
     if (t.limit)
@@ -205,6 +206,8 @@ static enum ls_code search(struct prover *p)
                 struct ls_arena_mark mark = ls_arena_mark(&scratch);
                 rc = expand(p, at, k, &scratch);
                 ls_arena_rewind(&scratch, mark);
+                if (p->o->work_max && p->work > p->o->work_max)
+                    (void)limit(p, "the bound on work");
             }
         if (p->search.node.count > most)
             (void)limit(p, "more joint sets of replica states than the limit");
@@ -273,6 +276,8 @@ static enum ls_code late_ops(struct prover *p)
     struct ls_late late;
     struct ls_late_options o = { .rounds_max = p->o->rounds_max, .blocking = p->run.level == LS_L1, .fewest = p->o->fewest,
                                  .until = p->o->until };
+    if (p->o->work_max)
+        o.nodes_max = p->o->work_max > p->work ? p->o->work_max - p->work : 1;
     if (p->search.fused)
         return limit(p, "fused operations in a plan with late operations");
     if (p->search.p2p)

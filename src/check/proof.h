@@ -23,6 +23,7 @@ struct ls_prove_options {
     size_t macro_states_max;                /* 0: 200,000 */
     size_t rounds_max;                      /* runs of at most this many rounds; 0: all */
     bool fewest;                            /* the violation with the fewest rounds, then ops, that the fold shows */
+    size_t work_max;                        /* ops looked at in folded rounds and order graphs; 0: no bound */
     double until;                           /* ls_clock() at which to give up; 0: never */
 };
 LS_MUST_USE enum ls_code ls_prove(const struct ls_system *s, size_t macro_states_max, struct ls_arena *arena,

@@ -114,13 +114,10 @@ static void copy_driver(const struct ls_system *s, const size_t size[LS_FREE_DIM
     }
 }
 
-bool ls_unfold(const struct ls_system *s, const size_t size[LS_FREE_DIMS], size_t letters_max, struct ls_arena *arena,
-               struct ls_unfolded *out)
+/* The transducer of `replicas` replicas that step together. */
+static struct unfolded_transducer *open_transducer(const struct ls_system *s, size_t replicas, const uint32_t *letter, size_t letters,
+                                                   struct ls_arena *arena)
 {
-    const uint32_t *letter = NULL;
-    size_t letters = 0, replicas = size[0] * size[1];
-    if (!list_tuples(s, size, letters_max, arena, &letter, &letters))
-        return false;
     struct unfolded_transducer *u = LS_NEW(arena, struct unfolded_transducer, 1);
     const struct ls_transducer *r = s->replica;
     *u = (struct unfolded_transducer){ .system = s, .tables = *r->tables, .replicas = replicas, .letter = letter, .room = 1u << 12,
@@ -133,20 +130,93 @@ bool ls_unfold(const struct ls_system *s, const size_t size[LS_FREE_DIMS], size_
     u->base = (struct ls_transducer){ .tables = &u->tables, .roles = replicas * r->roles, .letters = letters, .step = step,
                                       .letter_name = letter_name, .states_max = r->states_max };
     u->base.start = ls_intern_put(&u->state, start, replicas);
-    struct ls_comm_roles *comm = LS_NEW(arena, struct ls_comm_roles, r->tables->comm.count);
-    for (uint32_t c = 0; c < r->tables->comm.count; c++) {
+    return u;
+}
+
+bool ls_unfold(const struct ls_system *s, const size_t size[LS_FREE_DIMS], size_t letters_max, struct ls_arena *arena,
+               struct ls_unfolded *out)
+{
+    const uint32_t *letter = NULL;
+    size_t letters = 0, replicas = size[0] * size[1];
+    if (!list_tuples(s, size, letters_max, arena, &letter, &letters))
+        return false;
+    struct unfolded_transducer *u = open_transducer(s, replicas, letter, letters, arena);
+    struct ls_comm_roles *comm = LS_NEW(arena, struct ls_comm_roles, u->tables.comm.count);
+    for (uint32_t c = 0; c < u->tables.comm.count; c++) {
         struct ls_groups groups = { 0 };
         ls_system_groups(s, c, size, arena, &groups);
         comm[c] = (struct ls_comm_roles){ groups.group, groups.member };
         u->tables.comm.at[c].free_dims = u->tables.comm.at[c].small = 0;
     }
-    *out = (struct ls_unfolded){ .system = *s, .replicas = replicas, .letter = letter };
+    *out = (struct ls_unfolded){ .system = *s, .replicas = replicas, .along = LS_FREE_DIMS, .letter = letter };
     out->system.replica = &u->base;
     out->system.comm = comm;
     out->system.free_dims = 0;
     out->system.size[0] = out->system.size[1] = 1;
     out->system.contract = (struct ls_contract){ .levels = 1, .name = s->contract.name, .at = s->contract.at };
     copy_driver(s, size, letter, letters, arena, &out->system.driver);
+    return true;
+}
+
+/* Classes of tuples: the tuple of their members' classes. */
+static const uint32_t *tuple_classes(const uint32_t *class_of, const uint32_t *letter, size_t letters, size_t k, struct ls_arena *arena)
+{
+    struct ls_intern ids = { 0 };
+    uint32_t *out = LS_NEW(arena, uint32_t, letters), *tuple = LS_NEW(arena, uint32_t, k);
+    for (size_t i = 0; i < letters; i++) {
+        for (size_t x = 0; x < k; x++)
+            tuple[x] = class_of ? class_of[letter[i * k + x]] : letter[i * k + x];
+        out[i] = ls_intern_put(&ids, tuple, k);
+    }
+    ls_intern_release(&ids);
+    return out;
+}
+
+bool ls_unfold_blocks(const struct ls_system *s, size_t d, size_t k, bool one, size_t letters_max, struct ls_arena *arena,
+                      struct ls_unfolded *out)
+{
+    const uint32_t *letter = NULL;
+    size_t letters = 0, block[LS_FREE_DIMS] = { 1, 1 }, roles = s->replica->roles;
+    uint32_t dim = 1u << d;
+    block[d] = k;
+    if (s->contract.extra != LS_CONTRACT_FREE || !list_tuples(s, block, letters_max, arena, &letter, &letters))
+        return false;
+    for (uint32_t c = 0; c < s->replica->tables->comm.count; c++) {
+        const struct ls_comm_info *info = &s->replica->tables->comm.at[c];
+        if (info->small && (info->small != k || (info->free_dims & s->free_dims) != dim))
+            return false;
+    }
+    struct unfolded_transducer *u = open_transducer(s, k, letter, letters, arena);
+    struct ls_comm_roles *comm = LS_NEW(arena, struct ls_comm_roles, u->tables.comm.count);
+    for (uint32_t c = 0; c < u->tables.comm.count; c++) {
+        struct ls_comm_info *info = &u->tables.comm.at[c];
+        const uint32_t *old = s->comm[c].order;
+        uint32_t *part = LS_NEW(arena, uint32_t, k * roles), *order = LS_NEW(arena, uint32_t, k * roles), most = 0, latest = 0;
+        bool spans = info->free_dims & dim;
+        for (size_t y = 0; y < roles; y++) {
+            most = s->comm[c].part[y] != LS_NO_ID && s->comm[c].part[y] > most ? s->comm[c].part[y] : most;
+            latest = old && old[y] != LS_NO_ID && old[y] > latest ? old[y] : latest;
+        }
+        for (size_t x = 0; x < k; x++)
+            for (size_t y = 0; y < roles; y++) {
+                uint32_t p = s->comm[c].part[y];
+                part[x * roles + y] = p == LS_NO_ID ? p : spans ? p : (uint32_t)x * (most + 1) + p;
+                order[x * roles + y] = old && old[y] != LS_NO_ID ? (uint32_t)x * (latest + 1) + old[y] : 0;
+            }
+        comm[c] = (struct ls_comm_roles){ part, old ? order : NULL };
+        if (info->small || one)
+            info->free_dims &= ~dim;
+        info->small = 0;
+    }
+    *out = (struct ls_unfolded){ .system = *s, .replicas = k, .along = d, .letter = letter };
+    out->system.replica = &u->base;
+    out->system.comm = comm;
+    if (one)
+        out->system.free_dims &= ~dim;
+    out->system.size[d] = one ? 1 : s->size[d] / k;
+    for (size_t i = 0; i < s->contract.levels; i++)
+        out->system.contract.class_of[i] = tuple_classes(s->contract.class_of[i], letter, letters, k, arena);
+    copy_driver(s, block, letter, letters, arena, &out->system.driver);
     return true;
 }
 
@@ -158,9 +228,24 @@ void ls_unfold_close(struct ls_unfolded *u)
 void ls_unfold_assignment(const struct ls_unfolded *u, const size_t size[LS_FREE_DIMS], const struct ls_assignment *a,
                           struct ls_arena *arena, struct ls_assignment *out)
 {
-    assert(u->replicas == size[0] * size[1] && a->size[0] * a->size[1] == 1);
-    uint32_t *letter = LS_NEW(arena, uint32_t, ls_mul_size(a->rounds, u->replicas));
+    size_t whole[LS_FREE_DIMS] = { a->size[0], a->size[1] }, count = a->size[0] * a->size[1], k = u->replicas;
+    if (u->along == LS_FREE_DIMS) {
+        assert(k == size[0] * size[1] && count == 1);
+        whole[0] = size[0];
+        whole[1] = size[1];
+    } else {
+        whole[u->along] *= k;
+    }
+    uint32_t *letter = LS_NEW(arena, uint32_t, ls_mul_size(a->rounds, count * k));
     for (size_t r = 0; r < a->rounds; r++)
-        memcpy(letter + r * u->replicas, u->letter + a->letter[r] * u->replicas, u->replicas * sizeof *letter);
-    *out = (struct ls_assignment){ { size[0], size[1] }, a->rounds, a->node, letter };
+        for (size_t b = 0; b < count; b++)
+            for (size_t x = 0; x < k; x++) {
+                size_t at = x; /* the place of member x of block b in the whole mesh */
+                if (u->along == 0)
+                    at = (b / a->size[1] * k + x) * whole[1] + b % a->size[1];
+                else if (u->along == 1)
+                    at = b / a->size[1] * whole[1] + b % a->size[1] * k + x;
+                letter[r * count * k + at] = u->letter[a->letter[r * count + b] * k + x];
+            }
+    *out = (struct ls_assignment){ { whole[0], whole[1] }, a->rounds, a->node, letter };
 }

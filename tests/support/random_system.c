@@ -258,13 +258,13 @@ static void draw_comms(struct draw *d, uint32_t *outer, uint32_t *inner)
     r->system.comm = roles;
 }
 
-static void mutate(struct draw *d, op_list *ops)
+static void mutate(uint64_t *random, size_t payloads, op_list *ops)
 {
     if (!ops->count)
         return;
-    size_t i = ls_random_below(&d->s, ops->count), j = ls_random_below(&d->s, ops->count);
+    size_t i = ls_random_below(random, ops->count), j = ls_random_below(random, ops->count);
     struct ls_op x = ops->at[i];
-    switch (ls_random_below(&d->s, 4)) {
+    switch (ls_random_below(random, 4)) {
     case 0:
         ops->at[i] = ops->at[j];
         ops->at[j] = x;
@@ -278,7 +278,7 @@ static void mutate(struct draw *d, op_list *ops)
         break;
     default:
         if (ls_op_uses_comm(&x))
-            ops->at[i].payload = (uint32_t)ls_random_below(&d->s, d->r->tables.payload.count);
+            ops->at[i].payload = (uint32_t)ls_random_below(random, payloads);
         break;
     }
 }
@@ -365,7 +365,7 @@ void ls_random_system_open(struct ls_random_system *r, uint64_t seed)
                     ops.count = 0;
                     build_segment(&d, state[i], k, z, y, &ops);
                     if (at == victim)
-                        mutate(&d, &ops);
+                        mutate(&d.s, r->tables.payload.count, &ops);
                     struct ls_segment *s = LS_NEW(&r->arena, struct ls_segment, 1);
                     *s = (struct ls_segment){ ls_arena_copy(&r->arena, ops.at, ops.count * sizeof *ops.at), ops.count, 0 };
                     s->hash = ls_segment_hash(s->op, s->count);
@@ -375,9 +375,40 @@ void ls_random_system_open(struct ls_random_system *r, uint64_t seed)
     ls_vec_release(&ops);
     r->system.replica = &t->base;
     r->system.level = chance(&d, 15) ? 1 : 2;
+    if (chance(&d, 12)) /* a dimension of given size: a witness may not fit */
+        for (size_t k = 0; k < LS_FREE_DIMS; k++)
+            if ((r->system.free_dims >> k & 1) && chance(&d, 70))
+                r->system.size[k] = 2 + ls_random_below(&d.s, 2);
+    if (r->contract == LS_RANDOM_ANY ? chance(&d, 20) : chance(&d, 3)) {
+        r->system.contract.extra = chance(&d, 60) ? LS_CONTRACT_AT_LEAST_ONE : LS_CONTRACT_AT_MOST;
+        r->system.contract.media = all & ~UINT64_C(1);
+        r->system.contract.bound = 1 + ls_random_below(&d.s, 2);
+    }
     r->features = ls_arena_printf(&r->arena, "dims %u roles %zu letters %zu outer %u inner %u driver %u contract %s%s%s%s level %d",
                                   r->system.free_dims, d.roles, d.letters, outer, inner, r->driver, r->system.contract.name,
                                   memory ? " memory" : "", late ? " late" : "", mutated ? " mutated" : "", r->system.level);
+    if (r->system.size[0] > 1 || r->system.size[1] > 1)
+        r->features = ls_arena_printf(&r->arena, "%s given %zux%zu", r->features, r->system.size[0], r->system.size[1]);
+    if (r->system.contract.extra)
+        r->features = ls_arena_printf(&r->arena, "%s %s", r->features,
+                                      r->system.contract.extra == LS_CONTRACT_AT_MOST ? "at most" : "at least one");
+}
+
+void ls_random_system_mutate(struct ls_random_system *r, uint64_t seed)
+{
+    struct ls_table_transducer *t = (struct ls_table_transducer *)r->system.replica;
+    size_t total = t->states * t->rounds * t->base.letters * t->base.roles;
+    uint64_t random = seed;
+    const struct ls_segment **victim = &t->segment[ls_random_below(&random, total)];
+    op_list ops = { 0 };
+    for (size_t i = 0; i < (*victim)->count; i++)
+        ls_push(&ops, (*victim)->op[i]);
+    mutate(&random, r->tables.payload.count, &ops);
+    struct ls_segment *s = LS_NEW(&r->arena, struct ls_segment, 1);
+    *s = (struct ls_segment){ ls_arena_copy(&r->arena, ops.at, ops.count * sizeof *ops.at), ops.count, 0 };
+    s->hash = ls_segment_hash(s->op, s->count);
+    *victim = s;
+    ls_vec_release(&ops);
 }
 
 void ls_random_system_close(struct ls_random_system *r)

@@ -17,6 +17,8 @@ struct ls_random_system {
     const char *features; /* what was drawn, for messages */
 };
 void ls_random_system_open(struct ls_random_system *r, uint64_t seed);
+/* Swaps, drops, repeats or relabels an op of one segment. */
+void ls_random_system_mutate(struct ls_random_system *r, uint64_t seed);
 void ls_random_system_close(struct ls_random_system *r);
 
 /* A transducer from a table that the caller fills: segment[state][round][letter][role], next[state][round][letter]. */

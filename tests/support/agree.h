@@ -1,0 +1,26 @@
+/* tests/support/agree.h -- one random system, decided by the library and by brute force. */
+#ifndef LS_TESTS_AGREE_H
+#define LS_TESTS_AGREE_H
+
+#include "machine/machine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct agreement {
+    size_t systems, proved, refuted, undecided, mutants;
+    size_t proved_but_fails, refuted_without_witness, witness_not_smallest, rounds_differ; /* all must be 0 */
+    size_t not_minimal;        /* witnesses for which the search for smaller ones hit a limit */
+    size_t beyond;             /* refuted, but brute force found nothing within its bounds */
+    size_t runs, rounds;       /* of brute force; folded rounds compared with the word and cycle check */
+    size_t verdict[LS_VERDICT_COUNT];
+    size_t late, windows;      /* proofs over several rounds */
+    size_t replicas[32];       /* of witnesses */
+};
+struct agree_options { size_t runs_max, total_max; unsigned brute_percent; /* of refuted systems that brute force looks at, too */ };
+/* False if something disagrees; `why` (at least 400 bytes) then says what. */
+bool agree_once(uint64_t seed, const struct agree_options *o, struct agreement *sum, char *why, size_t room);
+void agree_print(const struct agreement *sum);
+
+#endif
