@@ -134,7 +134,7 @@ static void expand_fifo(struct graph *g, uint32_t r, uint32_t segment, const str
     }
 }
 
-/* What holds the host thread back; false at a stop or at the end. */
+/* What holds the host thread back; false at the end, and at a stop that was reached. */
 static bool host_waits_for(const struct ls_run *x, uint32_t r, uint32_t thread, struct ls_at *on)
 {
     size_t at = r * x->p.threads + thread;
@@ -151,7 +151,7 @@ static bool host_waits_for(const struct ls_run *x, uint32_t r, uint32_t thread, 
         return true;
     }
     *on = (struct ls_at){ r, j, q->kind == LS_POINT_STEP ? t->step[q->step].op : q->op };
-    return q->kind != LS_POINT_STOP;
+    return q->kind != LS_POINT_STOP || !x->stopped[r];
 }
 
 /* A host thread held back by the bound on run-ahead, not by its program. */
@@ -225,7 +225,8 @@ static void expand_op(struct graph *g, uint32_t n)
     if (!issued)
         expand_unissued(g, r, thread);
     if (t->step_of_op[v.op] == LS_NO_ID) {
-        expand_host_wait(g, r, v.segment, t, v.op);
+        if (t->from->op[v.op].kind == LS_OP_HOST_WAIT)
+            expand_host_wait(g, r, v.segment, t, v.op);
         return;
     }
     const struct ls_task *s = &t->step[t->step_of_op[v.op]], *first = ls_bundle_of(s);
@@ -607,7 +608,9 @@ static void read_pending(const struct ls_run *x, struct ls_arena *arena, struct 
                 continue;
             const struct ls_table *tab = ls_table_at(x, r, p.at.segment);
             uint32_t step = tab->step_of_op[p.at.op];
-            if (step == LS_NO_ID) {
+            if (op_at(x, p.at)->kind == LS_OP_STOP) {
+                p.on = p.at; /* listed before the thread's next op, and not reached by its own thread */
+            } else if (step == LS_NO_ID) {
                 const struct ls_point *q = &tab->point[ls_key_index(x->point[r * x->p.threads + t])];
                 p.why = LS_BLOCKED_EVENT;
                 ls_event_done(x, r, p.at.segment, q->record, q->event, &p.on);

@@ -539,7 +539,7 @@ static void from_op(struct naive *n, uint32_t rank, size_t i, bool done, struct 
                 if (x && x->issued && x->op->thread == a->op->thread)
                     ls_push(&w->to, node_of(n, rank, x->index, true));
             }
-        } else if (h && h->op->kind != LS_OP_STOP)
+        } else if (h && !(h->op->kind == LS_OP_STOP && h->issued))
             ls_push(&w->to, node_of(n, rank, h->index, true));
     }
     if ((a->op->kind == LS_OP_WAIT || a->op->kind == LS_OP_HOST_WAIT) && !event_done(r, i))

@@ -88,13 +88,44 @@ static void collective(struct maker *m, uint32_t comm, uint32_t group, enum ls_o
     char name[16];
     snprintf(name, sizeof name, "p%u", below(m, 3));
     build_payload(m->b, &op, name);
+    bool vectors = kind != LS_OP_DECIDE && chance(m, 8), alike = chance(m, 80);
+    uint64_t entry = below(m, 2);
     for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
+        if (vectors) { /* the same content, at another index */
+            op.counts = (uint32_t)m->b->tables.vector.count;
+            ls_push(&m->b->tables.vector, 2);
+            ls_push(&m->b->tables.vector, 3);
+            ls_push(&m->b->tables.vector, alike ? entry : below(m, 2));
+        }
         struct ls_op *o = put(m, g->rank[i], &op);
         o->thread = (uint8_t)below(m, m->threads);
         if (!m->follow && chance(m, 30))
             o->stream = (uint8_t)below(m, m->streams);
         if (kind == LS_OP_DECIDE)
             o->value = chance(m, 40);
+    }
+}
+
+/* What a member of a group just issued is recorded, and something else of that rank waits for it. */
+static void hand_over(struct maker *m, uint32_t comm, uint32_t group)
+{
+    const struct ls_groups *g = &m->b->groups.at[comm];
+    uint32_t event = below(m, m->events), stream = below(m, m->streams);
+    bool all = chance(m, 60);
+    for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
+        ls_op_vec *v = &m->b->op[g->rank[i]];
+        if (v->count == 0 || !(all || chance(m, 50)))
+            continue;
+        struct ls_op op = ls_op_make(LS_OP_RECORD);
+        op.event = event;
+        op.stream = v->at[v->count - 1].stream;
+        op.thread = v->at[v->count - 1].thread;
+        put(m, g->rank[i], &op);
+        if (chance(m, 15))
+            local_ops(m, g->rank[i]);
+        op.kind = chance(m, 25) ? LS_OP_HOST_WAIT : LS_OP_WAIT;
+        op.stream = (uint8_t)stream;
+        put(m, g->rank[i], &op);
     }
 }
 
@@ -137,8 +168,10 @@ static void branch(struct maker *m, uint32_t depth)
             before[i - first] = (uint32_t)m->b->op[g->rank[i]].count;
         length[side] = below(m, 3);
         for (uint32_t k = 0; k < length[side]; k++)
-            if (chance(m, 50))
-                collective(m, comm, group, some_kind(m), 0);
+            if (chance(m, 50)) /* one number on both sides: two groups */
+                collective(m, comm, group, some_kind(m), m->wish->fused && chance(m, 40) ? 1000000 : 0);
+            else if (chance(m, 30))
+                hand_over(m, comm, group);
             else
                 for (uint32_t i = first; i < end; i++)
                     if (chance(m, 50))
@@ -190,8 +223,11 @@ static void step(struct maker *m)
         collective(m, other, other_group, some_kind(m), fused);
     } else if (pick < 64 && m->wish->decide)
         branch(m, 0);
-    else
+    else {
         collective(m, comm, group, some_kind(m), 0);
+        if (chance(m, 25) && !m->wish->order)
+            hand_over(m, comm, group);
+    }
 }
 
 static void mutate(struct maker *m)
@@ -263,7 +299,7 @@ void random_job(struct job_builder *b, const struct random_wish *wish, uint64_t 
         b->tables.comm.at[comms - 1].parent = 0; /* c0 holds every rank */
     m.streams = 1 + below(&m, 3);
     m.threads = wish->threads && chance(&m, 50) ? 2 : 1;
-    m.events = 1 + below(&m, 3);
+    m.events = chance(&m, 60) ? 1 : 2;
     m.follow = chance(&m, 60);
     for (uint32_t i = 0; i < steps; i++)
         step(&m);
@@ -272,7 +308,7 @@ void random_job(struct job_builder *b, const struct random_wish *wish, uint64_t 
     for (uint32_t r = 0; r < b->ranks; r++) {
         uint32_t last = 0;
         for (uint32_t i = 1; i < b->op[r].count; i++)
-            if (!(m.locked[r].at[i] && m.locked[r].at[i - 1]) && i > last && chance(&m, 10)) {
+            if (!(m.locked[r].at[i] && m.locked[r].at[i - 1]) && i > last && chance(&m, 20)) {
                 ls_push(&b->cut[r], i);
                 last = i;
             }

@@ -419,6 +419,27 @@ Test(machine, a_stop_is_an_error_and_names_who_waits)
     build_close(&b);
 }
 
+/* A thread held by a stop that its own thread never reaches waits for that thread: the cycle leads through the stop. */
+Test(machine, a_stop_that_is_not_reached)
+{
+    struct job_builder b;
+    build_open(&b, 2);
+    uint32_t g = build_world(&b, "A"), h = build_world(&b, "B");
+    build_op(&b, 0, LS_OP_ALL_REDUCE, g)->blocking = true;
+    build_op(&b, 0, LS_OP_STOP, 0);
+    struct ls_op *op = build_op(&b, 0, LS_OP_ALL_REDUCE, h);
+    op->thread = 1, op->stream = 1;
+    build_op(&b, 1, LS_OP_ALL_REDUCE, h)->blocking = true;
+    build_op(&b, 1, LS_OP_ALL_REDUCE, g);
+    struct ls_outcome out = run(&b, LS_L2);
+    cr_assert(out.verdict == LS_HANG && out.missing_rank == LS_NO_ID && out.comm == g);
+    bool through = false;
+    for (size_t i = 0; i < out.cycle_count; i++)
+        through |= out.cycle[i].rank == 0 && out.cycle[i].op == 1;
+    cr_assert(through);
+    build_close(&b);
+}
+
 /* Of several violations the one at the smallest (communicator, k) is reported, and what depends on a violation is not one. */
 Test(machine, the_smallest_place_is_reported)
 {
