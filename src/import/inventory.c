@@ -138,6 +138,13 @@ static const char *without_indices(struct ls_arena *arena, const char *fqn)
     return out;
 }
 
+/* A target matches what ends with it at a dot. */
+static bool ends_with_name(const char *fqn, const char *end)
+{
+    size_t n = strlen(fqn), e = strlen(end);
+    return n > e && strcmp(fqn + n - e, end) == 0 && fqn[n - e - 1] == '.';
+}
+
 static void add_target(struct importer *i, const char **target, size_t *count, const char *text)
 {
     for (size_t k = 0; k < *count; k++)
@@ -178,9 +185,15 @@ enum ls_code import_peft_targets(struct importer *i, const struct ls_yaml_node *
         if (!wanted[k])
             continue;
         const char *fqn = ls_name_text(names, m.module[k].name), *glob = without_indices(i->arena, fqn);
-        bool exact = true; /* the glob may say more than the recipe */
-        for (size_t o = 0; o < m.modules && exact; o++)
-            exact = wanted[o] || !adaptable(&m, &m.module[o]) || !ls_glob(glob, ls_name_text(names, m.module[o].name));
+        bool exact = true; /* the glob may say more than the recipe: in targets `*` crosses dots */
+        for (size_t o = 0; o < m.modules && rc == LS_OK; o++) {
+            if (wanted[o] || !adaptable(&m, &m.module[o]))
+                continue;
+            const char *other = ls_name_text(names, m.module[o].name);
+            exact = exact && !wildcard(glob, other);
+            if (ends_with_name(other, fqn))
+                rc = ls_fail(i->err, LS_EINPUT, peft->at, "'peft' adapts '%.150s' and not '%.150s': targets cannot tell them apart", fqn, other);
+        }
         add_target(i, target, &targets, exact ? glob : fqn);
     }
     if (rc == LS_OK && !targets)
