@@ -215,6 +215,29 @@ static enum ls_code prove_blocks(const struct checker *k, bool *decided)
     return proved(k, true);
 }
 
+/* Rounds of the longest run, or SIZE_MAX. */
+static size_t longest_run(const struct ls_driver *d, struct ls_arena *arena)
+{
+    uint32_t *length = LS_NEW(arena, uint32_t, d->nodes);
+    length[0] = 1;
+    for (size_t round = 0; round <= d->nodes; round++) {
+        bool grew = false;
+        for (size_t n = 0; n < d->nodes; n++)
+            for (size_t i = 0; i < d->node[n].nexts && length[n]; i++)
+                if (length[d->node[n].next[i]] < length[n] + 1) {
+                    length[d->node[n].next[i]] = length[n] + 1;
+                    grew = true;
+                }
+        if (!grew) {
+            size_t most = 0;
+            for (size_t n = 0; n < d->nodes; n++)
+                most = length[n] > most ? length[n] : most;
+            return most;
+        }
+    }
+    return SIZE_MAX;
+}
+
 /* Small meshes: first all their runs at once, then run by run where that is not possible. */
 static enum ls_code explore(const struct checker *k, const char *limit)
 {
@@ -233,17 +256,26 @@ static enum ls_code explore(const struct checker *k, const char *limit)
         meshes = 1;
         mesh = ls_arena_copy(k->arena, &k->s->size, sizeof k->s->size);
     }
+    size_t longest = longest_run(&k->s->driver, k->arena), rounds = k->o->rounds_max ? k->o->rounds_max : SWEEP_ROUNDS;
+    bool complete = longest <= rounds && meshes == 1;
+    for (size_t d = 0; d < LS_FREE_DIMS; d++)
+        complete = complete && (!(k->s->free_dims >> d & 1) || k->s->size[d]);
     for (size_t i = 0; i < meshes && rc == LS_OK && !out_of_time(k); i++) {
-        struct ls_sweep_options o = { .rounds_max = k->o->rounds_max ? k->o->rounds_max : SWEEP_ROUNDS, .runs_max = SWEEP_RUNS,
-                                      .seed = k->o->seed, .until = k->until };
+        struct ls_sweep_options o = { .rounds_max = rounds, .runs_max = SWEEP_RUNS, .seed = k->o->seed, .until = k->until };
         struct ls_sweep sweep;
         progress(k, "meshes", i, meshes);
         rc = ls_sweep(k->s, mesh[i], &o, k->arena, &sweep, k->err);
         k->out->explored += sweep.runs;
         if (rc == LS_OK && sweep.failed)
             return set_witness(k, &sweep.assignment, false);
+        complete = complete && sweep.complete;
     }
-    return rc == LS_OK ? undecided(k, limit) : rc;
+    if (rc != LS_OK || !complete || out_of_time(k))
+        return rc == LS_OK ? undecided(k, limit) : rc;
+    k->out->verdict = LS_SAFE; /* every run that there is was executed */
+    k->out->known = LS_KNOWN_EXPLORED;
+    k->out->every_length = true;
+    return LS_OK;
 }
 
 /* Slots that suffice in every state of every rank (Theorem 5). */
@@ -318,6 +350,8 @@ static enum ls_code after_proof(const struct checker *k)
         if (slots && k->s->kernels < k->out->kernels_needed) {
             k->out->every_size = k->out->every_length = false;
             rc = explore(k, "fewer kernel slots than streams and communicators may need at a time");
+            if (rc == LS_OK && k->out->verdict == LS_SAFE)
+                k->out->kernels_needed = k->s->kernels;
         }
         if (rc == LS_OK && k->out->verdict == LS_SAFE && (k->o->gradients || k->o->races))
             rc = check_runs(k, &r);

@@ -475,17 +475,37 @@ static const char *refusal(const struct ls_fold *f, const struct ls_tree *t, uin
     return NULL;
 }
 
-/* Letters differ in the value that they contribute to a decide: what is agreed depends on who is there. */
+/* Do two members of some group contribute different values to the same decide? What is agreed then depends on who is there,
+ * and so do the ops that follow. */
 static bool values_differ(const struct ls_fold *f, const struct ls_tree *t)
 {
-    struct split a = word_at(f, t, t->a.leaf, t->a.role, t->comm), b = word_at(f, t, t->b.leaf, t->b.role, t->comm);
-    for (size_t i = 0; i < a.olds + a.news && i < b.olds + b.news; i++) {
-        uint32_t wa = word_get(&a, i), wb = word_get(&b, i);
-        if (wa == wb)
-            continue;
-        const struct ls_op *oa = ls_digests_op(f->digests, wa), *ob = ls_digests_op(f->digests, wb);
-        return oa->kind == LS_OP_DECIDE && ob->kind == LS_OP_DECIDE &&
-               ls_op_diff(f->system->replica->tables, oa, ob) == LS_DIFF_NONE;
+    for (uint32_t folded = 0; folded < f->foldeds; folded++) {
+        uint32_t comm = f->comm_of[folded];
+        size_t level = f->level_of[comm];
+        for (uint32_t s = 0; s < t->agents[level]; s++) {
+            const struct ls_agent *scope = &t->agent[level][s];
+            struct split first = { 0 };
+            bool have = false;
+            for (uint32_t leaf = scope->leaf; leaf < scope->leaf + scope->leaves; leaf++)
+                for (uint32_t y = 0; y < f->roles; y++) {
+                    if (f->folded[y * f->comms + comm] != folded)
+                        continue;
+                    struct split w = word_at(f, t, leaf, y, comm);
+                    if (!have)
+                        first = w;
+                    have = true;
+                    for (size_t i = 0; i < w.olds + w.news && i < first.olds + first.news; i++) {
+                        uint32_t a = word_get(&w, i), b = word_get(&first, i);
+                        if (a == b)
+                            continue;
+                        const struct ls_op *x = ls_digests_op(f->digests, a), *z = ls_digests_op(f->digests, b);
+                        if (x->kind == LS_OP_DECIDE && z->kind == LS_OP_DECIDE &&
+                            ls_op_diff(f->system->replica->tables, x, z) == LS_DIFF_NONE)
+                            return true;
+                        break;
+                    }
+                }
+        }
     }
     return false;
 }
@@ -519,6 +539,7 @@ enum ls_code ls_fold_round(struct ls_fold *f, uint32_t node, uint32_t macro, uin
             t->ops += g->count;
             t->fused = t->fused || g->fused;
             t->p2p = t->p2p || g->p2p;
+            t->decides = t->decides || g->decides;
             if (g->stops && t->problem == LS_FOLD_FINE) {
                 t->problem = LS_FOLD_STOPS;
                 t->a = t->b = (struct ls_fold_pair){ a, y };
@@ -526,6 +547,10 @@ enum ls_code ls_fold_round(struct ls_fold *f, uint32_t node, uint32_t macro, uin
             if (!t->limit)
                 t->limit = refusal(f, t, a, y);
         }
+    }
+    if (t->problem == LS_FOLD_STOPS && t->decides && t->agents[l] == 1 && !t->late_before) {
+        t->problem = LS_FOLD_FINE; /* whether it stops may depend on an agreed value */
+        t->concrete = true;
     }
     if (t->problem || t->limit)
         return LS_OK;
@@ -539,9 +564,16 @@ enum ls_code ls_fold_round(struct ls_fold *f, uint32_t node, uint32_t macro, uin
         for (uint32_t s = 0; s < t->agents[level]; s++)
             compare_scope(f, t, level, s, c, stop);
     }
-    if (t->problem == LS_FOLD_WORDS && values_differ(f, t)) {
+    if (t->concrete) {
         t->problem = LS_FOLD_FINE;
-        t->limit = "an agreed value that depends on the letters of several replicas";
+        t->late_after = false;
+    } else if (t->problem == LS_FOLD_WORDS && t->decides && values_differ(f, t)) {
+        t->problem = LS_FOLD_FINE;
+        t->late_after = false;
+        if (t->agents[l] > 1 || t->late_before)
+            t->limit = "an agreed value that depends on the letters of several replicas";
+        else
+            t->concrete = true;
     }
     if (t->problem || t->limit)
         return LS_OK;

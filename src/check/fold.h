@@ -31,7 +31,8 @@ struct ls_tree {
     uint32_t *state;                  /* [leaf agents]: replica state after */
     uint32_t *cut;                    /* [scope's index at its level][folded comm]: see ls_fold_cut */
     bool late_before, late_after;     /* some residue is not empty */
-    bool fused, p2p, threads;
+    bool fused, p2p, decides;
+    bool concrete;                    /* a single replica whose ranks agree on values that differ: only the machine decides */
     size_t ops;                       /* over all leaf agents */
     enum ls_fold_problem problem;
     uint32_t comm;                    /* WORDS */

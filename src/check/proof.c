@@ -116,8 +116,8 @@ static enum ls_code run_round(struct prover *p, uint32_t at, uint32_t klass, con
         p->checked.at[key] = 1;
         return LS_OK;
     }
-    if (t->p2p && outcome.a.rank != LS_NO_ID && outcome.cycle_count == 0)
-        return problem_in_replica(p, at, klass, t, leaf[outcome.a.rank / p->fold.roles]);
+    if (t->concrete || (t->p2p && outcome.a.rank != LS_NO_ID && outcome.cycle_count == 0))
+        return problem_in_replica(p, at, klass, t, t->concrete ? 0 : leaf[outcome.a.rank / p->fold.roles]);
     return problem_in_round(p, at, klass, t);
 }
 

@@ -15,6 +15,7 @@ struct sweep {
     uint64_t random;
     struct ls_arena *arena;
     struct ls_sweep *out;
+    bool starts;   /* some run was not tried in every order of starts */
     struct ls_error *err;
 };
 
@@ -53,10 +54,12 @@ static enum ls_code run(struct sweep *w, size_t rounds)
     struct ls_job job;
     struct ls_outcome outcome = { 0 };
     struct ls_assignment a = { { w->size[0], w->size[1] }, rounds, w->node, w->letter };
+    bool complete = true;
     ls_arena_init(&scratch, 0);
     enum ls_code rc = ls_system_job(w->s, &a, &scratch, &job, w->err);
     if (rc == LS_OK)
-        rc = ls_system_run(w->s, &job, &scratch, &outcome, NULL, w->err);
+        rc = ls_system_run(w->s, &job, &scratch, &outcome, &complete, w->err);
+    w->starts = w->starts || !complete;
     ls_arena_release(&scratch);
     w->out->runs++;
     if (rc == LS_OK && outcome.verdict != LS_SAFE) {
@@ -146,9 +149,10 @@ enum ls_code ls_sweep(const struct ls_system *s, const size_t size[LS_FREE_DIMS]
     enum ls_code rc = LS_OK;
     for (size_t rounds = 1; rounds <= o->rounds_max && rc == LS_OK && !enough(&w); rounds++)
         rc = paths(&w, rounds, 0, 0, false);
-    out->complete = !enough(&w);
+    bool all = !enough(&w);
+    out->complete = all && !w.starts;
     half.runs_max = o->runs_max;
-    for (bool more = !out->complete; more && rc == LS_OK && !enough(&w);) {
+    for (bool more = !all; more && rc == LS_OK && !enough(&w);) {
         size_t before = out->runs;
         for (size_t rounds = 1; rounds <= o->rounds_max && rc == LS_OK && !enough(&w); rounds++)
             rc = paths(&w, rounds, 0, 0, true);

@@ -12,7 +12,8 @@ struct ls_sweep_options {
     double until;      /* ls_clock(); 0: never */
 };
 struct ls_sweep {
-    bool failed, complete;           /* complete: every assignment within rounds_max was run */
+    bool failed, complete;           /* complete: every assignment within rounds_max was run,
+                                        in every order of starts */
     size_t runs;
     struct ls_assignment assignment; /* failed: a run with the fewest rounds */
 };
