@@ -89,7 +89,8 @@ static void run_node(struct run *r, uint32_t at)
     const struct node *n = &r->node.at[at];
     switch (n->kind) {
     case NODE_LEAF:
-        emit_compute(r, n->module, n->flow ? n->flow->param : NULL, n->flow ? n->flow->params : 0);
+        emit_compute(r, n->module, (struct ls_kernel){ .what = LS_KERNEL_BACKWARD, .statement = n->flow->id, .instance = n->instance },
+                     n->flow->param, n->flow->params);
         break;
     case NODE_POST_BACKWARD:
         unit_post_backward(r, n->unit);
@@ -101,6 +102,8 @@ static void run_node(struct run *r, uint32_t at)
         emit_share(r, n->param);
         break;
     case NODE_LOSS:
+        if (n->next.count) /* the loss itself, not an input of the graph */
+            emit_compute(r, LS_NO_ID, (struct ls_kernel){ .what = LS_KERNEL_LOSS_BACKWARD, .instance = LS_NO_ID }, NULL, 0);
         break;
     }
 }

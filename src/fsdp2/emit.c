@@ -80,13 +80,25 @@ void emit_wait_stream(struct run *r, unsigned stream, unsigned on)
     emit_wait(r, "stream", LS_NO_ID, on, stream);
 }
 
-void emit_compute(struct run *r, uint32_t module, const uint32_t *params, size_t count)
+void emit_link(struct run *r, struct ls_kernel *kernel, uint32_t instance, uint32_t out)
 {
+    struct ls_tables *t = r->c->in.tables;
+    if (!kernel->links++)
+        kernel->link = (uint32_t)t->link.count;
+    ls_push(&t->link, (struct ls_link){ instance, out });
+}
+
+void emit_compute(struct run *r, uint32_t module, struct ls_kernel kernel, const uint32_t *params, size_t count)
+{
+    struct ls_tables *t = r->c->in.tables;
     if (!r->open_compute) {
-        emit(r, LS_OP_COMPUTE, LS_STREAM_D, LS_NO_ID)->module =
-            module == LS_NO_ID ? LS_NO_ID : r->c->in.plan->model->module[module].name;
+        struct ls_op *op = emit(r, LS_OP_COMPUTE, LS_STREAM_D, LS_NO_ID);
+        op->module = module == LS_NO_ID ? LS_NO_ID : r->c->in.plan->model->module[module].name;
+        op->kernel = (uint32_t)t->kernel.count;
         r->open_compute = true;
     }
+    ls_push(&t->kernel, kernel);
+    r->ops.at[r->ops.count - 1].kernels++;
     for (size_t i = 0; i < count; i++) {
         uint32_t unit = r->c->in.plan->owner[params[i]];
         if (unit != LS_NO_ID)
@@ -96,8 +108,7 @@ void emit_compute(struct run *r, uint32_t module, const uint32_t *params, size_t
 
 void emit_share(struct run *r, uint32_t param)
 {
-    if (!r->open_compute)
-        emit_compute(r, LS_NO_ID, NULL, 0);
+    emit_compute(r, LS_NO_ID, (struct ls_kernel){ .what = LS_KERNEL_ACCUMULATE, .statement = param, .instance = LS_NO_ID }, NULL, 0);
     ls_push(&r->shares, r->c->in.plan->model->param[param].name);
 }
 

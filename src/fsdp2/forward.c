@@ -95,6 +95,7 @@ static bool usable(struct run *r, uint32_t param)
 /* A leaf or an operation: one node over its inputs and parameters. */
 static void run_operation(struct run *r, struct scope *s, const struct ls_flow *f, uint32_t module, const value_vec *in)
 {
+    uint32_t instance = r->instances++;
     const struct ls_plan *plan = r->c->in.plan;
     bool grad = false;
     for (size_t i = 0; i < in->count; i++)
@@ -104,26 +105,36 @@ static void run_operation(struct run *r, struct scope *s, const struct ls_flow *
             return;
         grad |= plan->requires_grad[f->param[i]];
     }
-    enum ls_pass pass = r->pass;
-    emit_compute(r, module, f->param, f->params);
-    r->pass = pass;
+    struct ls_kernel kernel = { .what = r->pass == LS_PASS_R ? LS_KERNEL_RECOMPUTE : LS_KERNEL_FORWARD, .statement = f->id,
+                                .instance = instance };
+    size_t own = 0;
+    for (size_t i = 0; i < f->ins; i++) {
+        bool bound = own < in->count && in->at[own].name == f->in[i];
+        emit_link(r, &kernel, bound ? in->at[own].instance : LS_ABSENT, bound ? in->at[own].from : f->in[i]);
+        own += bound;
+    }
+    kernel.zero_linked = own < in->count;
+    for (; own < in->count; own++)
+        emit_link(r, &kernel, in->at[own].instance, in->at[own].from);
+    emit_compute(r, module, kernel, f->param, f->params);
     grad = grad && r->gradient && !f->no_grad;
     uint32_t node = LS_NO_ID;
     if (grad) {
         node = node_add(r, NODE_LEAF);
         r->node.at[node].module = module;
         r->node.at[node].flow = f;
+        r->node.at[node].instance = instance;
         for (size_t i = 0; i < in->count; i++)
             node_feed(r, node, &in->at[i]);
         for (size_t i = 0; i < f->params; i++)
             if (plan->requires_grad[f->param[i]]) {
-                struct value p = { 0, accumulate_node(r, f->param[i]), 0, true };
+                struct value p = { .node = accumulate_node(r, f->param[i]), .grad = true };
                 node_feed(r, node, &p);
             }
     }
     bool out_grad = grad && !f->detach;
     for (size_t i = 0; i < f->outs; i++)
-        bind(s, (struct value){ f->out[i], out_grad ? node : LS_NO_ID, (uint32_t)i, out_grad });
+        bind(s, (struct value){ f->out[i], out_grad ? node : LS_NO_ID, (uint32_t)i, instance, (uint32_t)i, out_grad });
     if (r->recompute_last == f)
         r->stop_recompute = true; /* everything the backward needs is there */
 }
@@ -178,7 +189,7 @@ static void run_inside(struct run *r, struct scope *outer, const struct ls_flow 
                 continue;
             struct value out = *v;
             if (f->detach)
-                out = (struct value){ v->name, LS_NO_ID, 0, false };
+                out.node = LS_NO_ID, out.grad = false;
             bind(outer, out);
         }
     ls_vec_release(&inner.values);
@@ -201,7 +212,7 @@ static void run_call(struct run *r, struct scope *s, const struct ls_flow *f)
         } else {
             uint32_t region = r->region;
             if (f->checkpoint && r->gradient && !r->backward) {
-                struct region new = { .call = f };
+                struct region new = { .call = f, .first = r->instances };
                 for (size_t i = 0; i < in.count; i++)
                     ls_push(&new.in, in.at[i]);
                 ls_push(&r->regions, new);
@@ -335,11 +346,19 @@ uint32_t forward_run(struct run *r)
     r->gradient = !r->eval;
     struct scope top = { .module = 0 };
     for (size_t i = 0; i < m->flow.ins; i++)
-        bind(&top, (struct value){ m->flow.in[i], LS_NO_ID, 0, false });
+        bind(&top, (struct value){ m->flow.in[i], LS_NO_ID, 0, LS_NO_ID, m->flow.in[i], false });
     for (size_t i = 0; i < m->grad_inputs; i++)
-        bind(&top, (struct value){ m->grad_input[i], LS_NO_ID, 0, !r->eval });
+        bind(&top, (struct value){ m->grad_input[i], LS_NO_ID, 0, LS_NO_ID, m->grad_input[i], !r->eval });
     run_call(r, &top, &m->flow);
     uint32_t loss = LS_NO_ID;
+    if (!r->now.stopped) {
+        struct ls_kernel kernel = { .what = LS_KERNEL_LOSS, .instance = LS_NO_ID };
+        for (size_t i = 0; i < m->losses; i++) {
+            const struct value *v = lookup(&top, m->loss[i]);
+            emit_link(r, &kernel, v ? v->instance : LS_ABSENT, v ? v->from : m->loss[i]);
+        }
+        emit_compute(r, LS_NO_ID, kernel, NULL, 0);
+    }
     if (!r->now.stopped && r->gradient) {
         for (size_t i = 0; i < m->losses + r->linked.count; i++) {
             const struct value *v = i < m->losses ? lookup(&top, m->loss[i]) : &r->linked.at[i - m->losses];
@@ -360,7 +379,8 @@ void forward_recompute(struct run *r, uint32_t at)
     const struct ls_flow *f = r->regions.at[at].call;
     enum ls_pass pass = r->pass;
     bool gradient = r->gradient;
-    uint32_t region = r->region;
+    uint32_t region = r->region, instances = r->instances;
+    r->instances = r->regions.at[at].first;
     /* The copy of the graph that recomputation builds is never run: its nodes are cut off again. */
     size_t nodes = r->node.count;
     uint32_t *accumulate = r->accumulate;
@@ -387,6 +407,7 @@ void forward_recompute(struct run *r, uint32_t at)
         ls_vec_release(&r->node.at[r->node.count].next);
         ls_vec_release(&r->node.at[r->node.count].hooks);
     }
+    r->instances = instances;
     r->region = region;
     r->gradient = gradient;
     r->pass = pass;

@@ -71,6 +71,7 @@ struct node {
     uint32_t param;            /* ACCUMULATE */
     uint32_t module;           /* LEAF: whose compute it is */
     const struct ls_flow *flow;
+    uint32_t instance;         /* LEAF: the execution whose gradient it computes */
     uint32_t region;           /* checkpoint region that it belongs to, LS_NO_ID */
     uint64_t order;            /* sequence number; ACCUMULATE has the highest */
     uint32_t needs;            /* gradients still to come */
@@ -79,10 +80,16 @@ struct node {
     LS_VEC(struct edge) next;  /* producers of its inputs */
     LS_VEC(struct edge) hooks; /* pre-backward hooks on outputs: node is the unit */
 };
-struct value { uint32_t name; uint32_t node, out; bool grad; }; /* node LS_NO_ID: no gradient function; out: which of its outputs */
+struct value {
+    uint32_t name;
+    uint32_t node, out;        /* its gradient function, LS_NO_ID: none; which of its outputs */
+    uint32_t instance, from;   /* the execution that made the data, and which of its outputs; an input: LS_NO_ID, name id */
+    bool grad;
+};
 typedef LS_VEC(struct value) value_vec;
 
-struct region { const struct ls_flow *call; value_vec in; bool recomputed; }; /* a checkpointed call, to be run again */
+struct region { const struct ls_flow *call; value_vec in; uint32_t first; bool recomputed; }; /* a checkpointed call, to be run again;
+                                                   first: its first instance, so that the second run gets the same numbers */
 
 struct buffers { uint32_t *gathered, *full, *reduce_in, *reduce_out; }; /* [units] indices into tables.buffer */
 
@@ -106,6 +113,7 @@ struct run {                   /* one call of step() */
     id_vec callbacks;          /* units that queued their root's final callback, in order */
     id_vec shares;             /* parameters whose gradient the open compute op yields */
     bool open_compute;
+    uint32_t instances;        /* executions of flow statements so far */
     uint32_t dummy;            /* in a dummy forward: condition + 1; 0 outside */
     value_vec linked;          /* outputs of the dummy that still have to enter the loss */
     enum ls_code rc;
@@ -141,8 +149,9 @@ void emit_mark(struct run *r, const char *what, uint32_t unit);
 void emit_record(struct run *r, const char *event, uint32_t unit, uint32_t slot, unsigned stream);
 void emit_wait(struct run *r, const char *event, uint32_t unit, uint32_t slot, unsigned stream);
 void emit_wait_stream(struct run *r, unsigned stream, unsigned on);
-void emit_compute(struct run *r, uint32_t module, const uint32_t *params, size_t count);
-void emit_share(struct run *r, uint32_t param);
+void emit_compute(struct run *r, uint32_t module, struct ls_kernel kernel, const uint32_t *params, size_t count);
+void emit_link(struct run *r, struct ls_kernel *kernel, uint32_t instance, uint32_t out); /* before emit_compute */
+void emit_share(struct run *r, uint32_t param); /* an accumulated gradient */
 void emit_close_compute(struct run *r);
 void emit_stop(struct run *r, uint32_t unit, const char *format, ...) LS_PRINTF(3, 4);
 void emit_memory(struct run *r, enum ls_op_kind kind, const char *what, uint32_t unit, unsigned pool, uint32_t buffer, uint64_t bytes);

@@ -35,7 +35,9 @@ void step_end(struct run *r)
     for (uint32_t i = 0; i < plan->model->params; i++)
         if (plan->requires_grad[i] && plan->model->param[i].canonical == i)
             ls_push(&names, plan->model->param[i].name);
-    struct ls_op *op = emit(r, LS_OP_COMPUTE, LS_STREAM_D, LS_NO_ID);
+    emit_compute(r, LS_NO_ID, (struct ls_kernel){ .what = LS_KERNEL_OPTIMIZER, .instance = LS_NO_ID }, NULL, 0);
+    r->open_compute = false; /* an op of its own, with a payload of its own */
+    struct ls_op *op = &r->ops.at[r->ops.count - 1];
     op->payload = ls_tables_payload(r->c->in.tables, "optimizer", names.at, names.count, 0);
     op->module = ls_name_id(r->c->names, "optimizer");
     ls_vec_release(&names);

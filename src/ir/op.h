@@ -71,6 +71,21 @@ struct ls_range { uint32_t buffer; bool write; uint64_t offset, bytes; };
 
 #define LS_NO_ID 0xffffffffu /* "none" in every uint32_t field below */
 
+/* One operation of the model inside a compute op. Within a round every execution of a flow statement has a number, its
+ * `instance`; values are named by (instance, output), so an executor needs no scopes and no graph of its own. */
+enum ls_kernel_what { LS_KERNEL_FORWARD, LS_KERNEL_BACKWARD, LS_KERNEL_RECOMPUTE, LS_KERNEL_ACCUMULATE, LS_KERNEL_LOSS,
+                      LS_KERNEL_LOSS_BACKWARD, LS_KERNEL_OPTIMIZER };
+struct ls_kernel {
+    uint8_t what;       /* enum ls_kernel_what */
+    bool zero_linked;   /* forward: the inputs after the statement's own are a dummy's results, which enter with weight 0 */
+    uint32_t statement; /* ls_flow.id; accumulate: the index of the parameter in the model */
+    uint32_t instance;  /* recompute, backward: that of the forward execution meant */
+    uint32_t link, links; /* forward, loss: inputs, ls_tables.link, one per name of the statement's `in` */
+};
+/* instance LS_NO_ID: an input of the flow, whose name id is `out`; LS_ABSENT: the name was not bound on this path. */
+#define LS_ABSENT 0xfffffffeu
+struct ls_link { uint32_t instance, out; };
+
 struct ls_op {
     uint8_t kind;       /* enum ls_op_kind */
     uint8_t dtype;      /* enum ls_dtype; of the elements that travel */
@@ -100,6 +115,7 @@ struct ls_op {
     uint32_t unit;      /* name id of the sharding unit, or LS_NO_ID */
     uint32_t module;    /* name id of the module that ran (COMPUTE, MARK), or LS_NO_ID */
     uint32_t cause;     /* index into ls_tables.cause, or LS_NO_ID */
+    uint32_t kernel, kernels; /* compute: what runs, ls_tables.kernel[kernel .. kernel + kernels), in order */
 };
 
 const char *ls_op_kind_name(enum ls_op_kind kind);

@@ -72,6 +72,8 @@ void ls_tables_release(struct ls_tables *t)
     ls_vec_release(&t->cause);
     ls_vec_release(&t->buffer);
     ls_vec_release(&t->range);
+    ls_vec_release(&t->kernel);
+    ls_vec_release(&t->link);
     ls_vec_release(&t->vector);
     ls_vec_release(&t->stream);
     ls_vec_release(&t->event);

@@ -33,6 +33,8 @@ struct ls_tables {
     LS_VEC(struct ls_cause) cause;
     LS_VEC(struct ls_buffer) buffer;
     LS_VEC(struct ls_range) range;
+    LS_VEC(struct ls_kernel) kernel;
+    LS_VEC(struct ls_link) link;
     LS_VEC(uint64_t) vector;    /* per-peer counts: length first, then the counts */
     LS_VEC(uint32_t) stream;    /* name ids of streams; index = op.stream */
     LS_VEC(uint32_t) event;     /* name ids of events; index = op.event */

@@ -42,6 +42,7 @@ LS_MUST_USE enum ls_code ls_check_component(const char *name, struct ls_loc at, 
 /* The parts of an inventory beside its modules: name, aliases, ties, multimodal, conditions, flow. */
 LS_MUST_USE enum ls_code ls_inventory_read_parts(const struct ls_yaml_node *node, struct ls_model *m, struct ls_error *err);
 LS_MUST_USE enum ls_code ls_flow_read(const struct ls_yaml_node *node, struct ls_model *m, struct ls_error *err);
+void ls_flow_number(struct ls_model *m); /* ids and the table of statements; again after every rebuild */
 /* "0..35", a single name, or (NULL) every item, in order. */
 bool ls_parse_range(const char *text, uint64_t *first, uint64_t *last);
 #endif

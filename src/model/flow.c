@@ -494,3 +494,24 @@ enum ls_code ls_flow_read(const struct ls_yaml_node *node, struct ls_model *m, s
     m->has_flow = rc == LS_OK;
     return rc;
 }
+
+static size_t number(struct ls_flow *f, size_t next, const struct ls_flow **table)
+{
+    f->id = (uint32_t)next;
+    if (table)
+        table[next] = f;
+    next++;
+    for (size_t i = 0; i < f->count; i++)
+        next = number(&f->body[i], next, table);
+    return next;
+}
+
+void ls_flow_number(struct ls_model *m)
+{
+    if (!m->has_flow)
+        return;
+    m->statements = number(&m->flow, 0, NULL);
+    m->statement = LS_NEW(m->arena, const struct ls_flow *, m->statements);
+    number(&m->flow, 0, m->statement);
+    m->statement[0] = NULL; /* the root call is part of *m, which may be copied */
+}

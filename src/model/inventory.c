@@ -390,6 +390,8 @@ enum ls_code ls_inventory_read_parts(const struct ls_yaml_node *node, struct ls_
         rc = read_conditions(key, m, err);
     if (rc == LS_OK && (key = ls_yaml_get(node, "flow")))
         rc = ls_flow_read(key, m, err);
+    if (rc == LS_OK)
+        ls_flow_number(m);
     return rc;
 }
 

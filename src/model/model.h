@@ -40,6 +40,7 @@ struct ls_declared { uint32_t module; uint32_t modality, role; bool conditionall
 
 enum ls_flow_kind { LS_FLOW_CALL, LS_FLOW_OP, LS_FLOW_WHEN };
 struct ls_flow {             /* `each` is expanded when the inventory is read */
+    uint32_t id;             /* number in pre-order; the root call is 0 */
     enum ls_flow_kind kind;
     uint32_t module;         /* CALL; OP: the enclosing module */
     uint32_t name;           /* OP */
@@ -71,6 +72,7 @@ struct ls_model {
     const struct ls_yaml_node *config;           /* free-form scalars, or NULL */
     uint32_t *module_of_name, *param_of_name; size_t known_names; /* [name id]: index or LS_NO_ID, for the lookups below */
     struct ls_flow flow;      /* a CALL of the root with body; outs = its outputs */
+    const struct ls_flow **statement; size_t statements; /* by id; NULL for 0, the root call */
     bool has_flow;
     uint32_t *grad_input; size_t grad_inputs;    /* value names */
     uint32_t *loss; size_t losses;               /* value names among flow.out */
