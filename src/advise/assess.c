@@ -165,19 +165,32 @@ static size_t witness_microbatches(const struct ls_assessment *a)
     return n;
 }
 
-/* The op that the verdict is about: of the two that meet, the one whose text matches, if any. */
-static bool any_matches(const struct ls_assessment *a, const char *want, bool payload)
+enum op_text { OP_KIND, OP_PAYLOAD, OP_UNIT };
+
+static const char *op_text(const struct ls_tables *t, const struct ls_op *op, enum op_text which)
+{
+    switch (which) {
+    case OP_KIND:
+        return ls_op_kind_name((enum ls_op_kind)op->kind);
+    case OP_PAYLOAD:
+        return op->payload == LS_NO_ID ? "" : ls_tables_name(t, t->payload.at[op->payload].name);
+    case OP_UNIT:
+        return op->unit == LS_NO_ID ? "" : ls_tables_name(t, op->unit);
+    }
+    return "";
+}
+
+/* The ops that the verdict is about: does the text of one of them match? */
+static bool any_matches(const struct ls_assessment *a, const char *want, enum op_text which)
 {
     const struct ls_witness *w = a->check.witness;
     const struct ls_tables *t = &a->compiled.tables;
     const struct ls_at ats[] = { w->outcome.a, w->outcome.b };
     for (size_t i = 0; i < 2; i++) {
-        if (ats[i].rank == LS_NO_ID)
+        if (ats[i].segment == LS_NO_ID) /* a missing partner has a rank, but no op */
             continue;
         const struct ls_op *op = op_at(&w->job, ats[i]);
-        const char *have = !payload ? ls_op_kind_name((enum ls_op_kind)op->kind)
-                           : op->payload == LS_NO_ID ? "" : ls_tables_name(t, t->payload.at[op->payload].name);
-        if (strcmp(have, want) == 0)
+        if (strcmp(op_text(t, op, which), want) == 0)
             return true;
     }
     return false;
@@ -214,12 +227,16 @@ bool ls_as_expected(const struct ls_scenario *s, const struct ls_assessment *a, 
         ls_str_add(why, "there is no witness");
         return false;
     }
-    if (e->op && !any_matches(a, e->op, false)) {
+    if (e->op && !any_matches(a, e->op, OP_KIND)) {
         ls_str_printf(why, "no op of the violation is '%s'", e->op);
         return false;
     }
-    if (e->payload && !any_matches(a, e->payload, true)) {
+    if (e->payload && !any_matches(a, e->payload, OP_PAYLOAD)) {
         ls_str_printf(why, "no op of the violation carries '%s'", e->payload);
+        return false;
+    }
+    if (e->unit && !any_matches(a, e->unit, OP_UNIT)) {
+        ls_str_printf(why, "no op of the violation belongs to unit '%s'", e->unit);
         return false;
     }
     return true;

@@ -282,7 +282,7 @@ static void print_ops(struct printer *p)
 {
     const struct ls_witness *w = p->a->check.witness;
     const struct ls_outcome *o = &w->outcome;
-    bool two = o->b.rank != LS_NO_ID;
+    bool two = o->b.segment != LS_NO_ID; /* a missing partner has a rank, but no op */
     const struct ls_op *a = op_at(&w->job, o->a), *b = two ? op_at(&w->job, o->b) : NULL;
     struct ls_str left = { 0 }, right = { 0 };
     if (o->comm != LS_NO_ID)
