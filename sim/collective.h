@@ -44,19 +44,4 @@ struct ls_nccl_tests;
 void ls_collective_choose(const struct ls_platform *p, const struct ls_nccl_tests *measured, enum ls_op_kind kind,
                           struct ls_placement at, uint64_t bytes, struct ls_collective_cost *out);
 
-/* Measured times, from the text that nccl-tests prints (all_gather_perf and its siblings; any number of files). */
-struct ls_nccl_point { uint64_t bytes, ps; };
-struct ls_nccl_curve { enum ls_op_kind kind; uint32_t ranks, nodes; struct ls_nccl_point *point; size_t points; }; /* ascending bytes */
-struct ls_nccl_tests { struct ls_nccl_curve *curve; size_t curves; };
-/* Adds the tables of one file to *out. The number of ranks and nodes comes from its "# Rank" lines, the collective from the
- * "# Collective test starting:" line or, if there is none, from the program's name on it or `kind_name` ("all_gather"; may be NULL).
- * Out-of-place time is used.
- *   errors  LS_EINPUT with the position: no table, ranks or collective not told, a line that is no row, bytes not ascending */
-LS_MUST_USE enum ls_code ls_nccl_tests_read(const char *text, const char *path, const char *kind_name, struct ls_arena *arena,
-                                            struct ls_nccl_tests *out, struct ls_error *err);
-LS_MUST_USE enum ls_code ls_nccl_tests_load(const char *path, const char *kind_name, struct ls_arena *arena,
-                                            struct ls_nccl_tests *out, struct ls_error *err);
-/* Interpolated between measured sizes: linearly in bytes; beyond the largest, at its bandwidth. False when not covered. */
-bool ls_nccl_tests_find(const struct ls_nccl_tests *m, enum ls_op_kind kind, struct ls_placement at, uint64_t bytes, uint64_t *ps);
-
 #endif

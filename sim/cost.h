@@ -1,8 +1,9 @@
 /* sim/cost.h -- how long ops take on their own: compute by a roofline or a measured profile, collectives in collective.h.
  *
  * Roofline of COMPUTE, COPY_IN, COPY_OUT: max(flops / (efficiency x peak), bytes / (efficiency x HBM bandwidth)), from
- * ls_op.flops, ls_op.bytes and the dtype that the unit computes in (ls_op.dtype; NONE counts as bf16). An op with neither
- * flops nor bytes takes no time. */
+ * ls_op.flops, ls_op.bytes (read and written) and the dtype that the unit computes in (ls_op.dtype; NONE counts as bf16). The
+ * efficiency is the platform's for matrix products (flops only), copies (bytes only) or whole layers (both). An op with neither
+ * takes no time. */
 #ifndef LS_SIM_COST_H
 #define LS_SIM_COST_H
 

@@ -4,7 +4,7 @@
  * weighted max-min: all rates grow together, and a flow stops growing when one of its links is full or it reaches its cap. Every
  * kind is known at open, since SimGrid needs its routes then. Latency is the caller's: bytes start to move when a flow starts.
  *
- *   units   bytes, bytes per second, picoseconds
+ *   units   any unit of amount ("bytes" here), amounts per second, picoseconds. link_Bps, cap_Bps, bytes < 2^56
  *   source  SimGrid's CM02 model with links of zero latency is the same max-min, and the oracle of ours */
 #ifndef LS_SIM_NETWORK_H
 #define LS_SIM_NETWORK_H
@@ -19,7 +19,7 @@ struct ls_net_use { uint32_t link, weight; };
 struct ls_net_kind {
     const struct ls_net_use *use; /* by ascending link, each once */
     uint32_t uses;
-    uint64_t cap_Bps;             /* 0: none; then uses > 0 */
+    uint64_t cap_Bps;             /* 0: none; then uses > 0. SimGrid shares it among the flows of one kind: run one at a time */
 };
 struct ls_net_plan {
     const uint64_t *link_Bps;     /* [links] each > 0 */
@@ -36,8 +36,8 @@ struct ls_network_ops {
     /* Calls body(context) with the network open and the clock at 0, and returns when body has returned. */
     enum ls_code (*run)(const struct ls_net_plan *plan, void (*body)(void *context, struct ls_network *net), void *context,
                         struct ls_error *err);
-    /* A flow starts now. Flows of one kind, and kinds with the same uses and cap, that start at one instant with equal bytes are one class: they
-     * end together. `tag` comes back when it ends. bytes > 0. */
+    /* A flow starts now. Flows of equal uses, cap and bytes that start at one instant are one class: they end together. `tag` comes
+     * back when it ends. bytes > 0. */
     void (*start)(struct ls_network *net, uint32_t kind, uint64_t bytes, uint64_t tag);
     /* Lets time pass until the next flow ends, and returns true with its tag; or until `until_ps`, and returns false. *now_ps is then
      * the time. Flows that end at one instant come in the order of their start, one per call. With no flow and until_ps = UINT64_MAX,

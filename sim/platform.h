@@ -21,7 +21,7 @@ struct ls_platform {
     enum ls_gpu_arch arch;
     enum ls_host_cpu cpu;
     uint64_t hbm_bytes, hbm_Bps;     /* per GPU */
-    double hbm_efficiency, matmul_efficiency, mixed_efficiency; /* mixed: factor on the roofline of whole layers */
+    double hbm_efficiency, matmul_efficiency, layer_efficiency; /* of copies, large matrix products, whole layers */
     double flops[LS_DTYPE_COUNT];    /* dense peak; 0: no such units */
     uint64_t reserved_bytes;         /* of HBM, by the driver and the CUDA context */
     uint64_t nvlink_Bps;             /* per GPU, one way: the port that collectives of one GPU share */

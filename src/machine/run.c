@@ -133,7 +133,7 @@ bool ls_heads_fifo(const struct ls_run *x, uint32_t r, uint32_t segment, const s
     return next == mine;
 }
 
-static void push_rank(struct ls_run *x, uint32_t r)
+void ls_run_wake(struct ls_run *x, uint32_t r)
 {
     if (x->in_queue[r])
         return;
@@ -165,10 +165,13 @@ static uint32_t group_size(const struct ls_groups *g, uint32_t group)
     return g->first[group + 1] - g->first[group];
 }
 
-enum { WHAT_MEETING = 0, WHAT_PAIR = 1, WHAT_SENT = 2 };
 static void complete_later(struct ls_run *x, unsigned what, uint32_t which)
 {
-    ls_push(&x->full, (uint64_t)what << 32 | which);
+    uint64_t item = (uint64_t)what << 32 | which;
+    if (x->clock)
+        x->clock->met(x->clock->context, item);
+    else
+        ls_push(&x->full, item);
 }
 
 static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_task *s)
@@ -176,7 +179,7 @@ static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_task *s)
     uint32_t mine = ls_port_find(&x->p, r, s->fifo), other = x->p.port[mine].partner;
     x->port[mine].arrived = true;
     if (x->buffered && s->send) {
-        complete_later(x, WHAT_SENT, mine);
+        complete_later(x, LS_ITEM_SENT, mine);
         return;
     }
     if (other == LS_NO_ID)
@@ -185,7 +188,7 @@ static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_task *s)
     bool can = x->buffered ? x->port[sender].sent > x->port[sender].taken : x->port[other].arrived;
     if (can && !x->port[receiver].queued) {
         x->port[receiver].queued = true;
-        complete_later(x, WHAT_PAIR, receiver);
+        complete_later(x, LS_ITEM_PAIR, receiver);
     }
 }
 
@@ -209,7 +212,7 @@ static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const
             m->agreed = contribute(op->reduce, m->agreed, op->value);
     }
     if (m->arrived == group_size(g, group) && !m->bad)
-        complete_later(x, WHAT_MEETING, id);
+        complete_later(x, LS_ITEM_MEETING, id);
 }
 
 static void leave_bundle(struct ls_run *x, uint32_t r, const struct ls_task *s)
@@ -218,7 +221,10 @@ static void leave_bundle(struct ls_run *x, uint32_t r, const struct ls_task *s)
     assert(x->left[at]);
     if (--x->left[at] == 0) {
         uint32_t j = ls_key_segment(x->head[at]);
-        const struct ls_task *first = &ls_table_at(x, r, j)->step[ls_key_index(x->head[at])];
+        const struct ls_table *t = ls_table_at(x, r, j);
+        const struct ls_task *first = &t->step[ls_key_index(x->head[at])];
+        if (x->clock)
+            x->clock->left(x->clock->context, r, j, t, first);
         x->head[at] += first->bundle;
         x->steps_done[r] += first->bundle;
         x->used[r] -= x->held[at];
@@ -226,7 +232,7 @@ static void leave_bundle(struct ls_run *x, uint32_t r, const struct ls_task *s)
         if (x->out_now)
             x->out_now[r * x->p.threads + first->thread] -= first->bundle;
     }
-    push_rank(x, r);
+    ls_run_wake(x, r);
 }
 
 static void arrive_if_started(struct ls_run *x, uint32_t r, uint64_t key)
@@ -261,18 +267,23 @@ static void settle_fifos(struct ls_run *x, uint32_t r)
     }
 }
 
-static void complete_meeting(struct ls_run *x, uint32_t id)
+uint32_t ls_comm_of_group(const struct ls_run *x, uint32_t id)
 {
-    struct ls_meeting *m = &x->meeting[id];
-    uint32_t comm = 0;
-    for (uint32_t low = 0, high = (uint32_t)x->p.comms; low < high;) { /* the last with group_base <= id */
+    uint32_t low = 0, high = (uint32_t)x->p.comms;
+    while (low < high) { /* the last with group_base <= id */
         uint32_t mid = low + (high - low) / 2;
         if (x->p.group_base[mid + 1] <= id)
             low = mid + 1;
         else
             high = mid;
-        comm = low;
     }
+    return low;
+}
+
+static void complete_meeting(struct ls_run *x, uint32_t id)
+{
+    struct ls_meeting *m = &x->meeting[id];
+    uint32_t comm = ls_comm_of_group(x, id);
     const struct ls_groups *g = &x->p.job->comm[comm];
     uint32_t group = id - x->p.group_base[comm];
     unsigned char value = m->agreed ? 1 : 2;
@@ -348,17 +359,17 @@ static void complete_sent(struct ls_run *x, uint32_t port)
     leave_port(x, port);
     if (other != LS_NO_ID && x->port[other].arrived && !x->port[other].queued && !x->port[other].bad) {
         x->port[other].queued = true;
-        complete_later(x, WHAT_PAIR, other);
+        complete_later(x, LS_ITEM_PAIR, other);
     }
 }
 
-static void complete(struct ls_run *x, uint64_t item)
+void ls_run_complete(struct ls_run *x, uint64_t item)
 {
     switch (item >> 32) {
-    case WHAT_MEETING:
+    case LS_ITEM_MEETING:
         complete_meeting(x, (uint32_t)item);
         break;
-    case WHAT_PAIR:
+    case LS_ITEM_PAIR:
         complete_pair(x, (uint32_t)item);
         break;
     default:
@@ -376,6 +387,8 @@ static void start(struct ls_run *x, uint32_t r, uint32_t s)
     const struct ls_task *first = &t->step[ls_key_index(x->head[at])];
     bool paired;
     x->left[at] = first->bundle;
+    if (x->clock)
+        x->clock->started(x->clock->context, r, j, t, first);
     for (uint32_t i = 0; i < first->bundle; i++)
         if (ls_heads_fifo(x, r, j, first + i, &paired))
             arrive(x, r, t, first + i);
@@ -487,6 +500,8 @@ static bool move_stream(struct ls_run *x, uint32_t r, uint32_t s, bool once)
         }
         if (x->until[r * x->p.threads + step->thread] <= ls_key(j, step->op))
             break;
+        if (x->clock && !x->clock->issued(x->clock->context, r, j, t, step))
+            break;
         if (step->class == LS_TASK_MEET || step->class == LS_TASK_PASS) {
             if (x->slots) {
                 if ((x->defer && step->slots) || !may_start(x, r, j, t, step))
@@ -497,7 +512,15 @@ static bool move_stream(struct ls_run *x, uint32_t r, uint32_t s, bool once)
             moved = true;
             break;
         }
-        if (step->class == LS_TASK_WAIT && !ls_event_done(x, r, j, step->record, step->event, NULL))
+        if (step->class == LS_TASK_WAIT) {
+            if (!ls_event_done(x, r, j, step->record, step->event, NULL)) {
+                if (x->clock)
+                    x->clock->waiting(x->clock->context, r, j, t, step);
+                break;
+            }
+            if (x->clock)
+                x->clock->waited(x->clock->context, r, j, t, step);
+        } else if (x->clock && !x->clock->worked(x->clock->context, r, j, t, step))
             break;
         x->head[at]++;
         x->steps_done[r]++;
@@ -529,8 +552,12 @@ static bool issue_to(struct ls_run *x, uint32_t r, uint32_t thread, uint64_t to)
         enum ls_path taken = ls_guard_state(x, r, j, s->guard);
         if (taken == LS_PATH_OPEN || (taken == LS_PATH_TAKEN && !s->joined && x->out_now[at] >= x->o->run_ahead)) {
             x->until[at] = here;
+            x->bounded[at] = taken == LS_PATH_TAKEN;
             return false;
         }
+        if (x->clock && x->bounded[at])
+            x->clock->resumed(x->clock->context, r, thread, j, s->op, NULL);
+        x->bounded[at] = false;
         x->out_now[at] += taken == LS_PATH_TAKEN;
         x->ahead[at]++;
     }
@@ -570,6 +597,8 @@ static bool move_host(struct ls_run *x, uint32_t r, uint32_t thread, bool once)
         moved |= x->until[at] != before;
         if (!there || taken == LS_PATH_OPEN)
             return moved;
+        if (x->clock && !x->clock->reached(x->clock->context, r, thread, j, t, q))
+            return moved;
         bool pass = false;
         switch ((enum ls_point_kind)q->kind) {
         case LS_POINT_STEP:
@@ -588,6 +617,8 @@ static bool move_host(struct ls_run *x, uint32_t r, uint32_t thread, bool once)
         }
         if (!pass)
             return moved;
+        if (x->clock)
+            x->clock->resumed(x->clock->context, r, thread, j, q->op + (q->kind != LS_POINT_PATH), q);
         x->point[at]++;
         moved = true;
     }
@@ -654,7 +685,7 @@ static void run_random(struct ls_run *x)
         if (pick < x->full.count) {
             uint64_t item = x->full.at[pick];
             x->full.at[pick] = x->full.at[--x->full.count];
-            complete(x, item);
+            ls_run_complete(x, item);
             continue;
         }
         size_t ranks = x->p.job->ranks, slot = (x->queue_head + pick - x->full.count) % ranks;
@@ -674,7 +705,7 @@ void ls_run_to_end(struct ls_run *x)
     }
     for (;;) {
         if (x->full.count) {
-            complete(x, x->full.at[--x->full.count]);
+            ls_run_complete(x, x->full.at[--x->full.count]);
         } else if (x->queued) {
             uint32_t r = x->queue[x->queue_head];
             x->queue_head = (x->queue_head + 1) % x->p.job->ranks;
@@ -701,7 +732,7 @@ static void set_heads(struct ls_run *x, uint32_t r)
     }
     for (size_t i = x->p.port_first[r]; i < x->p.port_first[r + 1]; i++)
         x->port[i].next = x->port[i].match = skip_port(x, r, x->p.port[i].id, 0);
-    push_rank(x, r);
+    ls_run_wake(x, r);
 }
 
 enum ls_code ls_run_open(struct ls_run *x, const struct ls_job *job, const struct ls_run_options *options,
@@ -726,6 +757,7 @@ enum ls_code ls_run_open(struct ls_run *x, const struct ls_job *job, const struc
     if (options->run_ahead) {
         x->ahead = LS_NEW(arena, uint64_t, threads);
         x->out_now = LS_NEW(arena, size_t, threads);
+        x->bounded = LS_NEW(arena, bool, threads);
     }
     x->meeting = LS_NEW(arena, struct ls_meeting, x->p.group_base[x->p.comms]);
     x->port = LS_NEW(arena, struct ls_port, x->p.port_first[job->ranks]);

@@ -1,6 +1,6 @@
 /* src/machine/run.h -- the state of a running machine, and the rules that move it.
  *
- * Private to src/machine. A place in a rank's program is a key: its segment in the high half, an index into one of that
+ * Private to src/machine and to sim/, which adds time. A place in a rank's program is a key: its segment in the high half, an index into one of that
  * segment's tables in the low half, so "is done" is one comparison. The key of the end is (number of segments, 0). */
 #ifndef LS_MACHINE_RUN_H
 #define LS_MACHINE_RUN_H
@@ -23,9 +23,34 @@ struct ls_port {         /* one direction of p2p, seen from one rank */
 };
 enum ls_path { LS_PATH_TAKEN, LS_PATH_SKIPPED, LS_PATH_OPEN };
 
+/* Time, for runs that have it: the machine says what may happen, the clock when. A question answered with false means "not
+ * yet"; the clock then calls ls_run_wake when the answer changes, and ls_run_to_end again. */
+struct ls_run_clock {
+    void *context;
+    /* The step heads its stream, and its thread may issue it: has it? */
+    bool (*issued)(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *s);
+    /* A step of class RUN that is ready: is its work done? */
+    bool (*worked)(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *s);
+    /* A wait that is ready, but its event is not done; one whose event is done. */
+    void (*waiting)(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *s);
+    void (*waited)(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *s);
+    /* A bundle starts. */
+    void (*started)(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *first);
+    /* A bundle is done, and left behind. */
+    void (*left)(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *first);
+    /* Has the host thread got to this point? */
+    bool (*reached)(void *context, uint32_t r, uint32_t thread, uint32_t segment, const struct ls_table *t, const struct ls_point *q);
+    /* It goes on from there. q is NULL when a bound on run-ahead, not a point, held it: before op `op`. */
+    void (*resumed)(void *context, uint32_t r, uint32_t thread, uint32_t segment, uint32_t op, const struct ls_point *q);
+    /* Everything that a meeting or pair needs is there; the clock calls ls_run_complete(x, item) when it is done. */
+    void (*met)(void *context, uint64_t item);
+};
+enum { LS_ITEM_MEETING = 0, LS_ITEM_PAIR = 1, LS_ITEM_SENT = 2 }; /* high half of an item; low half: group id, or port (PAIR: the receiver's) */
+
 struct ls_run {
     struct ls_prepared p;
     const struct ls_run_options *o;
+    const struct ls_run_clock *clock; /* NULL: nothing takes time. Set it after ls_run_open */
     bool buffered;       /* sends complete when they start */
     bool slots;          /* kernels take slots, or start in issue order */
     bool defer;          /* starts are chosen when nothing else can move */
@@ -39,6 +64,7 @@ struct ls_run {
     uint64_t *point;     /* [ranks * threads] key into point: where the host thread is */
     uint64_t *ahead;     /* [ranks * threads] key into thread_step: the first not issued; bounded run-ahead only */
     size_t *out_now;     /* [ranks * threads] stream ops issued and not done; bounded run-ahead only */
+    bool *bounded;       /* [ranks * threads] held by the bound; bounded run-ahead only */
     struct ls_meeting *meeting; /* [groups] */
     struct ls_port *port;       /* as p.port */
     unsigned char *decided;     /* 0 open, 1 non-zero, 2 zero */
@@ -58,6 +84,9 @@ LS_MUST_USE enum ls_code ls_run_open(struct ls_run *x, const struct ls_job *job,
                                      struct ls_arena *arena, struct ls_error *err);
 void ls_run_to_end(struct ls_run *x);
 void ls_run_close(struct ls_run *x); /* memory of the arena stays */
+void ls_run_wake(struct ls_run *x, uint32_t r);          /* looks at this rank again */
+void ls_run_complete(struct ls_run *x, uint64_t item);   /* an item of clock->met */
+uint32_t ls_comm_of_group(const struct ls_run *x, uint32_t id); /* of a group id, as in group_base */
 
 static inline uint64_t ls_key(uint64_t segment, uint64_t index) { return segment << 32 | index; }
 static inline uint32_t ls_key_segment(uint64_t key) { return (uint32_t)(key >> 32); }
