@@ -101,32 +101,32 @@ static void campaign(const char *name, const struct random_wish *wish, const str
 Test(twin, plain_l2)
 {
     struct random_wish wish = { .p2p = true, .mutations = 3, .steps = 10 };
-    campaign("plain L2", &wish, &(struct ls_run_options){ .level = LS_L2 }, systems(8000), 1);
+    campaign("plain L2", &wish, &(struct ls_run_options){ .level = LS_L2 }, systems(6000), 1);
 }
 
 Test(twin, plain_l1)
 {
     struct random_wish wish = { .p2p = true, .mutations = 3, .steps = 10 };
-    campaign("plain L1", &wish, &(struct ls_run_options){ .level = LS_L1 }, systems(4000), 1000001);
+    campaign("plain L1", &wish, &(struct ls_run_options){ .level = LS_L1 }, systems(3000), 1000001);
 }
 
 Test(twin, everything_l2)
 {
     struct random_wish wish = { .p2p = true, .fused = true, .decide = true, .stop = true, .threads = true, .mutations = 3, .steps = 10 };
-    campaign("everything L2", &wish, &(struct ls_run_options){ .level = LS_L2 }, systems(8000), 2000001);
+    campaign("everything L2", &wish, &(struct ls_run_options){ .level = LS_L2 }, systems(6000), 2000001);
 }
 
 Test(twin, everything_l1)
 {
     struct random_wish wish = { .p2p = true, .fused = true, .decide = true, .stop = true, .threads = true, .mutations = 3, .steps = 10 };
-    campaign("everything L1", &wish, &(struct ls_run_options){ .level = LS_L1 }, systems(3000), 3000001);
+    campaign("everything L1", &wish, &(struct ls_run_options){ .level = LS_L1 }, systems(2000), 3000001);
 }
 
 Test(twin, bounded_run_ahead)
 {
     struct random_wish wish = { .p2p = true, .fused = true, .decide = true, .threads = true, .mutations = 3, .steps = 10 };
     for (size_t ahead = 1; ahead <= 3; ahead++)
-        campaign("run-ahead", &wish, &(struct ls_run_options){ .level = LS_L2, .run_ahead = ahead }, systems(1500), 4000001 + 10000 * ahead);
+        campaign("run-ahead", &wish, &(struct ls_run_options){ .level = LS_L2, .run_ahead = ahead }, systems(700), 4000001 + 10000 * ahead);
 }
 
 Test(twin, issue_order_l3)
@@ -137,14 +137,14 @@ Test(twin, issue_order_l3)
         for (int unbuffered = 0; unbuffered < 2; unbuffered++)
             campaign(unbuffered ? "issue order L3, unbuffered" : "issue order L3, buffered", &wish,
                      &(struct ls_run_options){ .level = LS_L3, .kernels = k, .start = LS_START_ISSUE_ORDER,
-                                               .unbuffered_send = unbuffered }, systems(500), 5000001 + 10000 * k);
+                                               .unbuffered_send = unbuffered }, systems(300), 5000001 + 10000 * k);
 }
 
 /* A slot for every stream and communicator: nobody ever waits for one, and L3 is L2. */
 Test(twin, enough_slots_is_l2)
 {
     struct random_wish wish = { .p2p = true, .fused = true, .decide = true, .stop = true, .threads = true, .mutations = 3, .steps = 10 };
-    campaign("enough slots", &wish, &(struct ls_run_options){ .level = LS_L3, .kernels = 64, .unbuffered_send = true }, systems(1000),
+    campaign("enough slots", &wish, &(struct ls_run_options){ .level = LS_L3, .kernels = 64, .unbuffered_send = true }, systems(600),
              6000001);
 }
 
@@ -152,7 +152,7 @@ Test(twin, enough_slots_is_l2)
 Test(twin, confluence)
 {
     struct random_wish wish = { .p2p = true, .fused = true, .decide = true, .stop = true, .threads = true, .mutations = 3, .steps = 12 };
-    size_t count = systems(400), runs = 0;
+    size_t count = systems(300), runs = 0;
     for (uint64_t seed = 7000001; seed < 7000001 + count; seed++)
         for (enum ls_level level = LS_L1; level <= LS_L2; level++) {
             struct job_builder b;
@@ -183,7 +183,7 @@ Test(twin, confluence)
 Test(twin, completes_iff_words_equal_and_acyclic)
 {
     struct random_wish wish = { .p2p = true, .mutations = 2, .steps = 12 };
-    size_t count = systems(6000), complete = 0, words = 0, cyclic = 0;
+    size_t count = systems(3000), complete = 0, words = 0, cyclic = 0;
     struct random_wish order = { .order = true, .mutations = 12, .steps = 14 };
     for (uint64_t seed = 8000001; seed < 8000001 + count; seed++)
         for (enum ls_level level = LS_L1; level <= LS_L2; level++) {
