@@ -167,7 +167,7 @@ static const struct ls_segment *random_segment(struct random_ops *g, const ls_op
     for (size_t i = 0; i < skeleton->count; i++) {
         struct ls_op op = skeleton->at[i];
         if (ls_op_is_collective(&op)) {
-            size_t dice = below(g, 40);
+            size_t dice = below(g, 20);
             if (dice == 0)
                 continue;
             if (dice == 1)

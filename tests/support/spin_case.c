@@ -10,7 +10,7 @@
 bool spin_case_run(uint64_t seed, struct spin_case *out, char *why, size_t why_room)
 {
     static const struct random_family size = { .ranks_max = 4, .rounds_max = 2, .choices_max = 2, .ops_max = 3, .comms_max = 3, .streams_max = 3 };
-    struct ls_explore_options o = { .run.level = seed % 4 == 0 ? LS_L1 : LS_L2, .all = true, .no_path = true };
+    struct ls_explore_options o = { .run.level = seed % 4 == 0 ? LS_L1 : LS_L2, .all = true, .no_path = true, .states_max = 20000 };
     struct families x;
     struct ls_explored ours, reduced;
     struct spin_result theirs;
@@ -18,6 +18,11 @@ bool spin_case_run(uint64_t seed, struct spin_case *out, char *why, size_t why_r
     struct ls_error err = { 0 };
     families_random(&x, &size, seed);
     bool fine = ls_explore(&x.family, &o, &x.arena, &ours, &err) == LS_OK;
+    for (uint64_t again = 1; fine && ours.limit; again++) { /* too large for a quick test: another one */
+        families_release(&x);
+        families_random(&x, &size, seed + (again << 32));
+        fine = ls_explore(&x.family, &o, &x.arena, &ours, &err) == LS_OK;
+    }
     o.reduce = true;
     fine = fine && ls_explore(&x.family, &o, &x.arena, &reduced, &err) == LS_OK
            && ls_promela_write(&x.family, &o.run, "random family", &model, &err) == LS_OK;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct spin_case { bool unsafe; size_t states; };
-/* False, with what differs in `why`. The level alternates with the seed. */
+/* False, with what differs in `why`. L1 or L2 by the seed; at most 20,000 states. */
 bool spin_case_run(uint64_t seed, struct spin_case *out, char *why, size_t why_room);
 
 #endif

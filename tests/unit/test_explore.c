@@ -338,7 +338,7 @@ Test(explore, reductions_keep_the_verdict_with_few_slots)
             }
         families_release(&x);
     }
-    cr_assert_gt(differ, 5, "L3 hardly ever differs from L2: %zu", differ);
+    cr_assert_geq(differ, 3, "L3 hardly ever differs from L2: %zu", differ);
 }
 
 Test(resident, enough_slots_make_l3_equal_l2)
