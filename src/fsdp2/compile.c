@@ -40,6 +40,8 @@ static void microbatch(struct run *r)
         backward_run(r, loss);
     else if (!r->now.stopped && !r->eval)
         emit_stop(r, LS_NO_ID, "loss_without_gradient: nothing that the loss depends on requires gradient");
+    for (size_t i = 0; i < r->c->in.plan->units; i++)
+        r->now.unit[i].before.count = 0; /* never read again, see state.c */
     /* Gradients of parameters in no unit stay where they are and decide nothing. */
     for (size_t i = 0; i < m->params; i++)
         if (r->c->in.plan->owner[i] == LS_NO_ID)

@@ -1,7 +1,9 @@
 /* What a rank carries from round to round. Canonical: two histories with the same future have the same text.
  *
  * The executed forward order is a list that grows while the last backward is put off. It is read only through "the unit before my
- * latest recorded forward", so each unit keeps a stack of those neighbours, and the order itself shrinks to its last entry. */
+ * latest recorded forward", so during a round each unit keeps a stack of those neighbours. A round's backward reads no more entries
+ * of a unit than its forward wrote, the latest first: what is left at the end of a round is never read, and the order itself shrinks to
+ * its last entry. */
 #include "fsdp2/internal.h"
 
 #include <stdlib.h>
@@ -98,10 +100,6 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
             ls_str_printf(out, " slots %llu %u %u", (unsigned long long)(u->partial ? u->partial_elements : 0), u->partial ? u->partial_slot : 0, u->all_reduce_kept ? u->all_reduce_slot : 0);
         if (u->modules_left)
             ls_str_printf(out, " left %llx", (unsigned long long)u->modules_left);
-        for (size_t k = 0; k < u->before.count; k++) {
-            ls_str_add(out, k ? "," : " before ");
-            add_id(out, u->before.at[k]);
-        }
         bool any = false;
         for (size_t p = 0; p < plan->unit[i].params; p++)
             any |= (u->partial && s->partial[plan->unit[i].param[p]]) || s->grad[plan->unit[i].param[p]] || s->accumulated[plan->unit[i].param[p]] || s->sharded[plan->unit[i].param[p]];

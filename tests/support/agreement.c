@@ -1,0 +1,97 @@
+#include "agreement.h"
+
+#include "brute.h"
+#include "check/check.h"
+#include "check/gradient.h"
+#include "random_scenario.h"
+#include "scenario/scenario.h"
+
+enum { REPLICAS = 3, ROUNDS = 5, RUNS = 300, TOTAL = 4000 };
+
+static bool disagree(struct ls_str *why, const char *text, const struct ls_error *err, const char *what)
+{
+    ls_str_printf(why, "%s %s\n%s", what, err->text, text);
+    return false;
+}
+
+bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
+{
+    struct ls_str text = { 0 };
+    random_scenario(seed, &text);
+    struct ls_arena arena;
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    struct ls_scenario s;
+    struct ls_compiled c;
+    struct ls_error err = { 0 };
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    struct ls_check_result r;
+    struct ls_brute b;
+    bool ok = true;
+    if (ls_scenario_read(text.text, text.length, "random.yaml", &arena, names, &s, &err) != LS_OK) {
+        ok = disagree(why, text.text, &err, "not read:");
+        goto out;
+    }
+    if (ls_scenario_compile(&s, &as_written, true, &c, &err) != LS_OK) {
+        ok = disagree(why, text.text, &err, "not compiled:");
+        goto out;
+    }
+    if (c.refusal.rule) {
+        a->refused++;
+        goto compiled;
+    }
+    struct ls_check_options options = { .replicas_max = 4 };
+    if (ls_check_system(&c.system, &options, &arena, &r, &err) != LS_OK) {
+        ok = disagree(why, text.text, &err, "not checked:");
+        goto compiled;
+    }
+    struct ls_brute_options bounds = { .replicas_max = REPLICAS, .rounds_max = ROUNDS, .runs_max = RUNS, .total_max = TOTAL, .seed = seed };
+    switch (r.verdict) {
+    case LS_UNDECIDED:
+        a->undecided++;
+        ok = disagree(why, text.text, &err, r.limit ? r.limit : "undecided");
+        break;
+    case LS_SAFE:
+        a->proved++;
+        ls_brute_force(&c.system, &bounds, &arena, &b);
+        a->runs += b.runs;
+        if (b.failed) {
+            a->proved_but_fails++;
+            ok = disagree(why, text.text, &err, "proved, but a run fails:");
+        }
+        break;
+    default:
+        a->refuted++;
+        if (!r.witness || ls_brute_run(&c.system, &r.witness->assignment) == LS_SAFE || !ls_brute_allowed(&c.system, &r.witness->assignment)) {
+            a->refuted_without_run++;
+            ok = disagree(why, text.text, &err, "refuted, but the witness does not fail or is not allowed:");
+        } else if (r.witness->minimal) {
+            bounds.below_replicas = r.witness->assignment.size[0] * r.witness->assignment.size[1];
+            bounds.below_rounds = r.witness->assignment.rounds;
+            ls_brute_force(&c.system, &bounds, &arena, &b);
+            a->runs += b.runs;
+            if (b.failed) {
+                a->not_minimal++;
+                ok = disagree(why, text.text, &err, "not minimal:");
+            }
+        }
+        break;
+    }
+    if (ok && r.verdict == LS_SAFE) { /* the same with gradients: they never turn a safe order into an unsafe one */
+        options.gradients = true;
+        options.mean = s.mean;
+        if (ls_check_system(&c.system, &options, &arena, &r, &err) != LS_OK)
+            ok = disagree(why, text.text, &err, "not checked with gradients:");
+        else if (r.verdict != LS_SAFE && r.verdict != LS_LOST_GRADIENT && r.verdict != LS_WRONG_SCALE)
+            ok = disagree(why, text.text, &err, "gradients change the order's verdict:");
+        else
+            a->gradients_checked++;
+    }
+compiled:
+    ls_compiled_release(&c);
+out:
+    ls_str_release(&text);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    return ok;
+}

@@ -1,0 +1,183 @@
+#include "random_scenario.h"
+
+#include "base/hash.h"
+
+#include <stdbool.h>
+
+struct draw {
+    uint64_t state;
+    struct ls_str *out;
+    bool video, audio, projector, hybrid;
+    unsigned blocks, layers;
+};
+
+static bool chance(struct draw *d, unsigned percent)
+{
+    return ls_random_below(&d->state, 100) < percent;
+}
+
+static unsigned below(struct draw *d, unsigned n)
+{
+    return (unsigned)ls_random_below(&d->state, n);
+}
+
+/* Equal sizes let ops pair that should not; unequal ones make them visible. */
+static unsigned width(struct draw *d)
+{
+    static const unsigned w[] = { 4, 4, 4, 6, 8 };
+    return w[below(d, 5)];
+}
+
+static void inventory(struct draw *d)
+{
+    struct ls_str *o = d->out;
+    d->video = chance(d, 35);
+    d->audio = chance(d, 25);
+    d->projector = chance(d, 60);
+    d->blocks = 1 + below(d, 3);
+    d->layers = 1 + below(d, 3);
+    ls_str_add(o, "model:\n  inventory:\n    lockstep_inventory: 1\n    name: random\n    dtype: f32\n    modules:\n      class: Random\n");
+    if (chance(d, 50))
+        ls_str_add(o, "      params: {scale: [4]}\n");
+    ls_str_printf(o, "      children:\n        visual:\n          class: Tower\n");
+    if (chance(d, 50))
+        ls_str_printf(o, "          params: {pos: [%u]}\n", width(d));
+    ls_str_printf(o, "          children:\n            blocks:\n              class: ModuleList\n              children:\n"
+                     "                \"0..%u\": {class: Block, params: {w: [4, %u]}}\n", d->blocks - 1, width(d));
+    if (d->projector)
+        ls_str_printf(o, "        multi_modal_projector: {class: Linear, params: {w: [4, %u]}}\n", width(d));
+    if (d->audio)
+        ls_str_printf(o, "        audio_tower:\n          class: Audio\n          children:\n            layers:\n              class: ModuleList\n"
+                         "              children:\n                \"0..0\": {class: Block, params: {w: [4, %u]}}\n", width(d));
+    ls_str_printf(o, "        embed: {class: Embedding, params: {w: [4, %u]}}\n", width(d));
+    ls_str_printf(o, "        layers:\n          class: ModuleList\n          children:\n"
+                     "            \"0..%u\": {class: Layer, params: {w: [4, %u], b: [4]}}\n", d->layers - 1, width(d));
+    ls_str_printf(o, "        head: {class: Linear, params: {w: [4, %u]}}\n", width(d));
+    ls_str_add(o, "    multimodal:\n      - {path: visual, modality: vision, role: tower, conditionally_executed: true}\n");
+    if (d->projector)
+        ls_str_add(o, "      - {path: multi_modal_projector, modality: vision, role: projector, conditionally_executed: true}\n");
+    if (d->audio)
+        ls_str_add(o, "      - {path: audio_tower, modality: audio, role: tower, conditionally_executed: true}\n");
+    ls_str_printf(o, "    conditions: {image: {modality: vision}%s%s}\n", d->video ? ", video: {modality: vision}" : "",
+                  d->audio ? ", audio: {modality: audio}" : "");
+    ls_str_add(o, "    flow:\n      inputs: [ids, pixels, sound]\n      body:\n        - {call: embed, in: [ids], out: [h]}\n");
+    static const char *const media[] = { "image", "video" };
+    bool whole = chance(d, 80); /* else the merge leaves the features out of the loss */
+    for (unsigned m = 0; m < 1u + d->video; m++) {
+        ls_str_printf(o, "        - when: %s\n          body:\n", media[m]);
+        ls_str_add(o, "            - call: visual\n              in: [pixels]\n              out: [f]\n              body:\n"
+                      "                - {op: stem, in: [pixels], out: [f]}\n                - each: visual.blocks\n                  body:\n"
+                      "                    - {call: $, in: [f], out: [f]}\n");
+        if (d->projector)
+            ls_str_add(o, "            - {call: multi_modal_projector, in: [f], out: [f]}\n");
+        ls_str_printf(o, "            - {op: merge, in: [h%s], out: [h]}\n", whole ? ", f" : "");
+    }
+    if (d->audio)
+        ls_str_add(o, "        - when: audio\n          body:\n            - call: audio_tower\n              in: [sound]\n              out: [s]\n"
+                      "              body:\n                - each: audio_tower.layers\n                  body:\n"
+                      "                    - {call: $, in: [sound], out: [sound]}\n                - {op: pool, in: [sound], out: [s]}\n"
+                      "            - {op: merge, in: [h, s], out: [h]}\n");
+    ls_str_add(o, "        - each: layers\n          body:\n            - {call: $, in: [h], out: [h]}\n");
+    ls_str_add(o, "        - {call: head, in: [h], out: [logits]}\n      outputs: [logits]\n      loss: [logits]\n");
+}
+
+static void freezing(struct draw *d)
+{
+    static const char *const globs[] = { "visual.**", "multi_modal_projector.**", "audio_tower.**", "embed.**", "layers.0.**", "layers.**" };
+    static const unsigned percent[] = { 55, 40, 50, 15, 10, 5 };
+    bool any = false;
+    for (unsigned i = 0; i < 6; i++) {
+        if ((i == 1 && !d->projector) || (i == 2 && !d->audio) || !chance(d, percent[i]))
+            continue;
+        ls_str_printf(d->out, "%s\"%s\"", any ? ", " : "freeze: [", globs[i]);
+        any = true;
+    }
+    if (any)
+        ls_str_add(d->out, "]\n");
+}
+
+static const char *reshard(struct draw *d)
+{
+    static const char *const value[] = { "none", "true", "false", "true" };
+    return value[below(d, 4)];
+}
+
+static void plan(struct draw *d, unsigned version)
+{
+    struct ls_str *o = d->out;
+    d->hybrid = chance(d, 25);
+    ls_str_add(o, "distributed:\n  strategy: fsdp2\n  dp_size: any\n");
+    if (d->hybrid)
+        ls_str_add(o, "  dp_replicate_size: any\n");
+    static const char *const unused[] = { "off", "off", "off", "fallback", "native" };
+    const char *u = unused[below(d, version >= 213 ? 5 : 4)];
+    if (chance(d, 50)) { /* a policy */
+        static const char *const frozen[] = { "root", "per_layer", "replicate" };
+        ls_str_printf(o, "  rules: automodel\n  multimodal: {frozen_sharding: %s}\n", frozen[below(d, 3)]);
+        if (chance(d, 30))
+            ls_str_printf(o, "  reshard_after_forward: %s\n", chance(d, 50) ? "true" : "false");
+    } else {
+        ls_str_add(o, "units:\n");
+        if (chance(d, 60))
+            ls_str_printf(o, "  - {modules: [\"visual.blocks.*\"], reshard: %s}\n", reshard(d));
+        if (chance(d, 20))
+            ls_str_printf(o, "  - {modules: [visual], reshard: %s}\n", reshard(d));
+        if (d->projector && chance(d, 30))
+            ls_str_printf(o, "  - {modules: [multi_modal_projector], reshard: %s}\n", reshard(d));
+        if (d->audio && chance(d, 50))
+            ls_str_printf(o, "  - {modules: [audio_tower], reshard: %s}\n", reshard(d));
+        if (chance(d, 20))
+            ls_str_printf(o, "  - {modules: [embed], reshard: %s}\n", reshard(d));
+        ls_str_printf(o, "  - {modules: [\"layers.*\"], reshard: %s}\n", reshard(d));
+        ls_str_printf(o, "  - {modules: [\"\"]%s}\n", chance(d, 20) ? ", ignored: [\"visual.**\"]" : "");
+    }
+    ls_str_printf(o, "runtime:\n  fsdp2: {version: \"%u.%u\", unused_params: %s, lazy_state_guard: true, uniform_reduce_dtype: true%s}\n",
+                  version / 100, version % 100, u, version >= 213 && chance(d, 15) ? ", separate_reduce_scatter_group: true" : "");
+}
+
+static void batch(struct draw *d)
+{
+    struct ls_str *o = d->out;
+    unsigned microbatches = below(d, 3);
+    ls_str_printf(o, "batch:\n  microbatches: ");
+    if (microbatches == 0)
+        ls_str_add(o, "any\n");
+    else
+        ls_str_printf(o, "%u\n", microbatches);
+    ls_str_add(o, "  steps: any\n  samples:\n    - {text: 8}\n    - {text: 8, images: 1}\n");
+    if (d->video && chance(d, 60))
+        ls_str_add(o, chance(d, 50) ? "    - {text: 8, images: 1, videos: 1}\n" : "    - {text: 8, videos: 1}\n");
+    if (d->audio)
+        ls_str_add(o, chance(d, 50) ? "    - {text: 8, audios: 1}\n" : "    - {text: 8, images: 1, audios: 1}\n");
+    static const char *const contract[] = { "any", "any", "any", "rank_uniform", "{uniform: [vision]}", "node_uniform" };
+    ls_str_printf(o, "  execution: %s\n", contract[below(d, d->hybrid ? 6 : 5)]);
+    if (chance(d, 35))
+        ls_str_printf(o, "  dummy_forward: {vision: {covers: [tower%s], linked: %s}}\n", d->projector && chance(d, 75) ? ", projector" : "",
+                      chance(d, 75) ? "true" : "false");
+    if (chance(d, 45)) {
+        ls_str_printf(o, "  accumulation: {gradient_sync: %s", chance(d, 70) ? "last" : "true");
+        if (chance(d, 20))
+            ls_str_add(o, ", reshard_after_backward: last");
+        if (chance(d, 20))
+            ls_str_add(o, ", all_reduce: last");
+        if (chance(d, 15))
+            ls_str_add(o, ", is_last_backward: last");
+        ls_str_add(o, "}\n");
+    }
+    if (microbatches == 1 && chance(d, 20))
+        ls_str_add(o, "  schedule: [eval, micro, step]\n");
+    if (chance(d, 40))
+        ls_str_add(o, "step: {clip_grad_norm: true, metrics: [loss]}\n");
+}
+
+void random_scenario(uint64_t seed, struct ls_str *out)
+{
+    struct draw d = { .state = seed * 0x9e3779b97f4a7c15u + 1, .out = out };
+    static const unsigned version[] = { 212, 212, 215, 211 };
+    unsigned v = version[below(&d, 4)];
+    ls_str_printf(out, "lockstep: 1\nname: random-%llu\n", (unsigned long long)seed);
+    inventory(&d);
+    freezing(&d);
+    plan(&d, v);
+    batch(&d);
+}
