@@ -412,7 +412,7 @@ static void print_repairs(struct printer *p)
         ls_str_printf(p->out, "    %-28s safe%s%s%s\n", r->change, r->proved ? ", proved" : "", r->note ? "; " : "",
                       r->note ? r->note : "");
     }
-    if (!p->a->repairs && p->s->kind != LS_PLAN_RAW)
+    if (!p->a->repairs && p->a->repair) /* some were tried */
         ls_str_printf(p->out, "  %-*snone of those tried makes it safe\n", LABEL_COLUMNS, "repairs");
 }
 

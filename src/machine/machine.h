@@ -87,7 +87,7 @@ LS_MUST_USE enum ls_code ls_machine_explore_starts(const struct ls_job *job, con
 
 #define LS_RACE_KINDS(X)            \
     X(CONFLICT,   "conflict")       /* two accesses, one a write, unordered */                                     \
-    X(FREED,      "freed")          /* a: access; b: free that does not come after it */                           \
+    X(FREED,      "freed")          /* a: access; b: free of memory that is reused before it */                    \
     X(EARLY,      "early")          /* a: alloc; b: access on another stream that does not come after it */        \
     X(AFTER_FREE, "after_free")     /* a: free; b: access */
 #define LS_RACE_ENUM(id, name) LS_RACE_##id,

@@ -37,6 +37,7 @@ struct checker {
     uint32_t ***end;      /* [segment][step]: clock when done */
     uint32_t *passed;     /* [threads] points passed in this segment */
     struct instance *instance; /* [buffers] */
+    LS_VEC(uint32_t) given_back; /* buffers freed, their memory not yet given to another */
     LS_VEC(struct ls_race) race;
     size_t most;
 };
@@ -137,20 +138,23 @@ static void do_stream_op(struct checker *c, uint32_t segment, const struct ls_ta
                   (struct access){ .at = { c->rank, segment, op }, .start = start, .pos = pos, .stream = s->stream });
 }
 
+/* The memory of a freed buffer goes to another: all accesses must be known to be done. */
+static void reuse(struct checker *c, uint32_t buffer, const uint32_t *clock)
+{
+    const struct instance *i = &c->instance[buffer];
+    for (size_t k = 0; k < i->access.count; k++)
+        if (clock[i->access.at[k].stream] < i->access.at[k].pos)
+            add_race(c, LS_RACE_FREED, buffer, i->access.at[k].at, i->free);
+}
+
 static void do_free(struct checker *c, uint32_t segment, uint32_t op, const struct ls_op *o)
 {
     uint32_t buffer = c->t->range.at[o->range].buffer;
     struct instance *i = &c->instance[buffer];
-    uint8_t pool = c->t->buffer.at[buffer].pool;
-    struct ls_at at = { c->rank, segment, op };
-    uint32_t *clock = ls_arena_copy(&c->scratch, c->host + o->thread * c->streams, c->streams * sizeof *clock);
-    if (pool < c->streams)
-        join(c, clock, c->after + pool * c->streams);
-    for (size_t k = 0; k < i->access.count; k++)
-        if (clock[i->access.at[k].stream] < i->access.at[k].pos)
-            add_race(c, LS_RACE_FREED, buffer, i->access.at[k].at, at);
+    if (!i->freed)
+        ls_push(&c->given_back, buffer);
     i->freed = true;
-    i->free = at;
+    i->free = (struct ls_at){ c->rank, segment, op };
 }
 
 static void do_alloc(struct checker *c, uint32_t segment, uint32_t op, const struct ls_op *o)
@@ -158,6 +162,18 @@ static void do_alloc(struct checker *c, uint32_t segment, uint32_t op, const str
     uint32_t buffer = c->t->range.at[o->range].buffer;
     struct instance *i = &c->instance[buffer];
     uint8_t pool = c->t->buffer.at[buffer].pool;
+    uint32_t *clock = ls_arena_copy(&c->scratch, c->host + o->thread * c->streams, c->streams * sizeof *clock);
+    size_t kept = 0;
+    if (pool < c->streams)
+        join(c, clock, c->after + pool * c->streams);
+    for (size_t k = 0; k < c->given_back.count; k++) {
+        uint32_t old = c->given_back.at[k];
+        if (c->t->buffer.at[old].pool == pool)
+            reuse(c, old, clock);
+        else
+            c->given_back.at[kept++] = old;
+    }
+    c->given_back.count = kept;
     i->access.count = 0;
     i->freed = false;
     i->allocated = true;
@@ -202,6 +218,7 @@ static void check_rank(struct checker *c, uint32_t rank)
         ls_vec_release(&c->instance[b].access);
         c->instance[b] = (struct instance){ 0 };
     }
+    c->given_back.count = 0;
 }
 
 static enum ls_code check_ranges(const struct ls_run *x, struct ls_error *err)
@@ -245,6 +262,7 @@ enum ls_code ls_machine_races(const struct ls_job *job, size_t most, struct ls_a
         *count = c.race.count;
         *out = c.race.count ? ls_arena_copy(arena, c.race.at, c.race.count * sizeof *c.race.at) : NULL;
         ls_vec_release(&c.race);
+        ls_vec_release(&c.given_back);
         free(c.instance);
     }
     ls_run_close(&run);

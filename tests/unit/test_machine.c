@@ -605,14 +605,18 @@ Test(level3, slots_are_counted)
 
 /* Races. Stream 0 computes, stream 1 communicates; the buffer belongs to stream 0. */
 enum { ALLOC_WAIT = 1, READ_WAIT = 2, FREE_WAIT = 4 };
-static size_t races_of(unsigned waits, bool host, struct ls_race *first)
+/* What comes after the free: nothing, or another buffer of the same pool, of another, or of the same after a wait. */
+enum then { THEN_NOTHING, THEN_SAME_POOL, THEN_OTHER_POOL, THEN_WAIT };
+static size_t races_of(unsigned waits, bool host, enum then then, struct ls_race *first)
 {
     struct job_builder b;
     build_open(&b, 1);
     uint32_t g = build_world(&b, "A");
     ls_push(&b.tables.buffer, (struct ls_buffer){ .pool = 0, .bytes = 64 });
+    ls_push(&b.tables.buffer, (struct ls_buffer){ .pool = then == THEN_OTHER_POOL ? 1 : 0, .bytes = 64 });
     ls_push(&b.tables.range, (struct ls_range){ .buffer = 0, .write = true });
     ls_push(&b.tables.range, (struct ls_range){ .buffer = 0, .write = false });
+    ls_push(&b.tables.range, (struct ls_range){ .buffer = 1, .write = true });
     build_op(&b, 0, LS_OP_COMPUTE, 0);
     struct ls_op *op = build_op(&b, 0, LS_OP_ALLOC, 0);
     op->range = 0, op->ranges = 1;
@@ -634,6 +638,12 @@ static size_t races_of(unsigned waits, bool host, struct ls_race *first)
         build_event(&b, 0, host ? LS_OP_HOST_WAIT : LS_OP_WAIT, 2, 0);
     op = build_op(&b, 0, LS_OP_FREE, 0);
     op->range = 0, op->ranges = 1;
+    if (then == THEN_WAIT)
+        build_event(&b, 0, host ? LS_OP_HOST_WAIT : LS_OP_WAIT, 2, 0);
+    if (then != THEN_NOTHING) {
+        op = build_op(&b, 0, LS_OP_ALLOC, 0);
+        op->range = 2, op->ranges = 1;
+    }
     struct ls_job job = build_job(&b);
     struct ls_race *race;
     size_t count;
@@ -649,7 +659,7 @@ Test(races, every_missing_edge_is_found_and_no_other)
     for (unsigned waits = 0; waits < 8; waits++)
         for (int host = 0; host < 2; host++) {
             struct ls_race first = { 0 };
-            size_t count = races_of(waits, host, &first);
+            size_t count = races_of(waits, host, THEN_SAME_POOL, &first);
             /* A wait of the free covers both ops on stream 1; the read's wait covers the gather. */
             size_t want = !(waits & ALLOC_WAIT) * 2u + !(waits & READ_WAIT) + !(waits & FREE_WAIT) * (1u + !(waits & READ_WAIT));
             cr_assert_eq(count, want, "waits %u host %d: %zu races, expected %zu", waits, host, count, want);
@@ -660,6 +670,19 @@ Test(races, every_missing_edge_is_found_and_no_other)
             if (waits == (ALLOC_WAIT | READ_WAIT))
                 cr_assert(first.kind == LS_RACE_FREED && first.buffer == 0);
         }
+}
+
+/* Memory given back does no harm before the pool hands it out again: FSDP2 drops a gather that nobody consumed at the end of a
+ * backward, and its pool's stream waits for everything before the next gather. */
+Test(races, memory_is_reused_by_the_next_alloc_of_its_pool)
+{
+    for (int host = 0; host < 2; host++) {
+        struct ls_race first = { 0 };
+        cr_assert_eq(races_of(ALLOC_WAIT | READ_WAIT, host, THEN_SAME_POOL, &first), 1);
+        cr_assert_eq(races_of(ALLOC_WAIT | READ_WAIT, host, THEN_NOTHING, &first), 0);
+        cr_assert_eq(races_of(ALLOC_WAIT | READ_WAIT, host, THEN_OTHER_POOL, &first), 0);
+        cr_assert_eq(races_of(ALLOC_WAIT | READ_WAIT, host, THEN_WAIT, &first), 0);
+    }
 }
 
 Test(races, ranges_instances_and_bundles)
