@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CATEGORY_NAME(id, name) name,
+static const char *const category_name[] = { LS_CATEGORIES(CATEGORY_NAME) };
+const char *ls_category_name(enum ls_category c)
+{
+    assert((unsigned)c < LS_CATEGORY_COUNT);
+    return category_name[c];
+}
+
 /* Finding table rows again by name or content. `slots` maps a hash to row + 1; 0 is empty. */
 struct index { uint32_t *slot; size_t room, used; };
 struct ls_table_index { struct index comm, stream, event, payload, cause; };

@@ -23,6 +23,16 @@ struct ls_comm_info {
 };
 struct ls_payload { uint32_t name; uint32_t *items; size_t count; uint64_t elements; }; /* items: name ids, in buffer order */
 struct ls_cause { uint32_t text; struct ls_loc at; };  /* "frozen_sharding: per_layer", scenario.yaml:14:5 */
+/* Who owns memory: what peaks are told by. */
+#define LS_CATEGORIES(X)                                                                                              \
+    X(OTHER, "other") X(SHARDED, "sharded_parameters") X(UNSHARDED, "unsharded_parameters") X(GRADIENT, "gradients")   \
+    X(GATHER, "gather_buffers") X(REDUCE, "reduce_buffers") X(ACTIVATION, "activations") X(OPTIMIZER, "optimizer")     \
+    X(TEMPORARY, "temporary")
+#define LS_CATEGORY_ENUM(id, name) LS_CATEGORY_##id,
+enum ls_category { LS_CATEGORIES(LS_CATEGORY_ENUM) LS_CATEGORY_COUNT };
+#undef LS_CATEGORY_ENUM
+const char *ls_category_name(enum ls_category c);
+
 struct ls_buffer { uint32_t name; uint8_t pool; uint8_t category; uint64_t bytes; }; /* pool = allocating stream */
 
 struct ls_tables {
