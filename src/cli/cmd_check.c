@@ -1,5 +1,7 @@
 /* lockstep check: one verdict per scenario. */
 #include "advise/advise.h"
+#include "check/promela.h"
+#include "check/unroll.h"
 #include "cli/cli.h"
 #include "cli/files.h"
 
@@ -8,7 +10,7 @@
 
 struct options {
     struct ls_assess_options assess;
-    const char *witness;
+    const char *witness, *promela;
     bool many, varied;
 };
 
@@ -137,6 +139,30 @@ static void print_one(const struct ls_cli *cli, const struct options *o, const s
     ls_str_release(&out);
 }
 
+/* The plan as a Promela model: every interleaving of a fixed number of ranks, for SPIN. */
+static enum ls_code export_promela(const struct ls_scenario *s, struct ls_assessment *a, const struct options *o, struct ls_arena *arena,
+                                   struct ls_error *err)
+{
+    const struct ls_system *sys = &a->compiled.system;
+    if (a->verdict == LS_SETUP_ERROR)
+        return ls_fail(err, LS_EINPUT, a->compiled.refusal.at, "'%s' is refused at set-up (%s): there is no program to export", s->name,
+                       a->compiled.refusal.rule);
+    size_t size[LS_FREE_DIMS] = { 1, 1 };
+    for (size_t d = 0; d < LS_FREE_DIMS; d++)
+        if (sys->free_dims >> d & 1)
+            size[d] = sys->size[d] ? sys->size[d] : o->assess.check.replicas_max ? o->assess.check.replicas_max : 2;
+    struct ls_family family;
+    struct ls_run_options run = { .level = (enum ls_level)sys->level };
+    struct ls_str text = { 0 };
+    enum ls_code rc = ls_family_of_system(sys, size, arena, &family, err);
+    if (rc == LS_OK)
+        rc = ls_promela_write(&family, &run, s->name, &text, err);
+    if (rc == LS_OK)
+        rc = ls_write_file(o->promela, ls_str_text(&text), text.length, err);
+    ls_str_release(&text);
+    return rc;
+}
+
 static enum ls_code check_file(const struct ls_cli *cli, struct options *o, const char *path, struct ls_json *j, struct tally *t)
 {
     struct ls_arena arena;
@@ -161,6 +187,8 @@ static enum ls_code check_file(const struct ls_cli *cli, struct options *o, cons
             if (rc == LS_OK)
                 rc = ls_write_file(o->witness, ls_str_text(&text), text.length, &err);
         }
+        if (rc == LS_OK && o->promela)
+            rc = export_promela(&s, &a, o, &arena, &err);
         if (rc == LS_OK) {
             if (j)
                 json_scenario(j, &s, &a, as_expected, ls_str_text(&why));
@@ -195,6 +223,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     o->assess.check.gradients = true;
     o->assess.check.races = true;
     o->witness = ls_cli_value(cli, "witness");
+    o->promela = ls_cli_value(cli, "export-promela");
     o->varied = ls_cli_value(cli, "policy") || ls_cli_value(cli, "contract");
     const char *policy = ls_cli_value(cli, "policy"), *contract = ls_cli_value(cli, "contract");
     static const char *const policies[] = { "root", "per_layer", "replicate", NULL };
@@ -240,8 +269,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         any_folder |= folder;
     }
     o.many = paths.count > 1 || any_folder;
-    if (rc == LS_OK && o.many && o.witness)
-        rc = ls_fail(&err, LS_EUSAGE, LS_NOWHERE, "'--witness' goes with one scenario, but there are %zu", paths.count);
+    if (rc == LS_OK && o.many && (o.witness || o.promela))
+        rc = ls_fail(&err, LS_EUSAGE, LS_NOWHERE, "'--%s' goes with one scenario, but there are %zu",
+                     o.witness ? "witness" : "export-promela", paths.count);
     if (o.many)
         o.assess.repairs = o.assess.repairs && cli->json;
     struct tally t = { 0 };
@@ -288,6 +318,7 @@ static const struct ls_option options[] = {
     { "contract", "NAME", "as if execution were any or rank_uniform" },
     { "force", NULL, "check a plan that set-up refuses, and show how it fails" },
     { "witness", "FILE", "save the failing run as a scenario" },
+    { "export-promela", "FILE", "write the plan with a fixed number of ranks (--replicas per free size, default 2) for SPIN" },
     { "no-repairs", NULL, "do not look for repairs" },
     { "replicas", "N", "explore up to N replicas where nothing can be proved (default 6)" },
     { "seconds", "N", "give up after N seconds" },
