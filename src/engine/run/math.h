@@ -1,0 +1,93 @@
+/* src/engine/run/math.h -- what computes: the table that a model implements, and what it may ask of a rank.
+ *
+ * Everything is called by the rank's host thread, in program order, and only appends work to streams (device->ops->launch):
+ * memory is taken and given back here, so that peaks are the same in every schedule, and pointers bound here stay right although
+ * the stream runs later. The interpreter owns parameters and their gradients; a model owns what lies between (values by
+ * (instance, output), saved tensors), and takes it from the device under ACTIVATION and TEMPORARY.
+ *
+ *   kernel        meaning                                         what the model does
+ *   FORWARD       statement id, inputs = links                    makes the values (instance, 0 ..), keeps what backward needs
+ *   RECOMPUTE     the same again with the same instance number    may have dropped what it kept in the first run
+ *   LOSS          links = the values the loss uses                the loss, and what its backward needs
+ *   LOSS_BACKWARD                                                 seeds the gradients of the loss' inputs
+ *   BACKWARD      instance of the forward execution               gradients of its inputs and of its parameters
+ *   ACCUMULATE    statement = parameter                           adds the parameter's gradient to ls_rank_grad()
+ *   OPTIMIZER     payload = the parameters that train             updates ls_rank_shard() from ls_rank_shard_grad()
+ *
+ * A round is one segment of the rank's program: a microbatch, a step end, an evaluation. Values do not outlive their round. */
+#ifndef LS_ENGINE_RUN_MATH_H
+#define LS_ENGINE_RUN_MATH_H
+
+#include "engine/device/device.h"
+#include "ir/program.h"
+
+struct ls_rank;
+struct ls_math;
+
+/* A parameter as the engine holds it. Dim 0 is cut into ceil(rows / shard) rows per rank, the last ones zero-padded. */
+struct ls_engine_param {
+    uint32_t name;               /* name id */
+    uint32_t unit;               /* index into units, or LS_NO_ID: in no unit, whole on every rank */
+    uint64_t rows, row;          /* rows of dim 0; elements of one row */
+    enum ls_dtype dtype;         /* sharded */
+    enum ls_dtype compute;       /* gathered and computed in */
+    enum ls_dtype grad;          /* of .grad of the unsharded parameter: the reduce dtype where there is one */
+    bool trains;
+};
+struct ls_engine_unit { uint32_t name; const uint32_t *param; size_t params; }; /* parameters in buffer order */
+
+struct ls_engine_setup {
+    const struct ls_job *job;
+    const struct ls_engine_param *param; size_t params; /* index = that of the model; tied aliases: as their canonical entry */
+    const struct ls_engine_unit *unit; size_t units;
+    size_t shard;                /* ranks that share a unit's parameters; rank % shard is the place among them */
+    bool hybrid;                 /* reductions are completed over replicas (all_reduce) */
+    bool mean;                   /* the gradient wanted is the mean over ranks, else the sum */
+    const uint32_t *sample;      /* [segment][rank], or NULL: which description of a batch a round holds */
+    const void *model;           /* for the math: what it was made from */
+    uint64_t seed;
+};
+
+struct ls_math_call {
+    struct ls_rank *rank;
+    const struct ls_op *op;
+    const struct ls_kernel *kernel;
+    struct ls_stream *stream;
+    uint32_t segment;
+    int64_t tag;                 /* pass on with the last launch of the call, so that the op is known to be done; LS_NO_TAG else */
+};
+
+struct ls_math_ops {
+    const char *name;            /* as in --math NAME */
+    /* One per rank. `context` is the caller's (ls_engine_options.math_context). */
+    enum ls_code (*open)(struct ls_math **out, const struct ls_engine_setup *setup, uint32_t rank, struct ls_device *device,
+                         void *context, struct ls_error *err);
+    void (*close)(struct ls_math *m);
+    /* The initial value of a parameter's shard (all of it where no unit owns it), appended to the stream. */
+    enum ls_code (*init)(struct ls_math *m, struct ls_stream *s, uint32_t param, struct ls_tensor shard, uint64_t first_row,
+                         uint64_t rows, struct ls_error *err);
+    enum ls_code (*round)(struct ls_math *m, struct ls_rank *rank, uint32_t segment, struct ls_error *err); /* a round begins */
+    enum ls_code (*issue)(struct ls_math *m, const struct ls_math_call *call, struct ls_error *err);
+    /* A collective of scalars, told by its payload's name: "grad norm", a metric ("loss"), "uniform execution". Appends what this
+     * rank contributes (f32), and what is done with the result. */
+    enum ls_code (*scalar)(struct ls_math *m, struct ls_rank *rank, struct ls_stream *s, const struct ls_op *op, bool result,
+                           struct ls_tensor value, struct ls_error *err);
+};
+struct ls_math { const struct ls_math_ops *ops; };
+
+/* Counts with the interpreter: every gradient is a known pattern of small integers, every parameter keeps its value. What the
+ * collectives and copies did to them is then compared, element by element, with what they should have done. */
+extern const struct ls_math_ops ls_math_symbolic;
+
+/* What a rank holds, at this point of its program. `of` is NULL where there is nothing. The tensors stay valid for work appended
+ * to any stream in this call. */
+struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param);        /* unsharded, padded to shard * ceil(rows / shard) rows */
+struct ls_tensor ls_rank_shard(const struct ls_rank *r, uint32_t param);
+LS_MUST_USE enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *out, struct ls_error *err); /* made of zeros if there is none */
+struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /* reduced */
+const struct ls_engine_setup *ls_rank_setup(const struct ls_rank *r);
+struct ls_device *ls_rank_device(const struct ls_rank *r);
+uint32_t ls_rank_number(const struct ls_rank *r);
+uint64_t ls_param_padded(const struct ls_engine_setup *s, uint32_t param); /* elements per rank */
+
+#endif
