@@ -263,6 +263,7 @@ void ls_fsdp2_close(struct ls_transducer *t)
     for (size_t i = 0; i < c->state.count; i++)
         carried_release(c, &c->state.at[i]);
     ls_vec_release(&c->state);
+    ls_vec_release(&c->buffer.pooled);
     ls_vec_release(&c->memo);
     free(c->memo_slot);
     ls_names_close(c->state_text);

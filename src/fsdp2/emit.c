@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void emit_close_compute(struct run *r)
 {
@@ -132,28 +133,51 @@ void emit_stop(struct run *r, uint32_t unit, const char *format, ...)
     r->now.stopped = true;
 }
 
+static enum ls_category category_of(const char *what)
+{
+    return strcmp(what, "full") == 0 ? LS_CATEGORY_UNSHARDED : strcmp(what, "ag_out") == 0 ? LS_CATEGORY_GATHER : LS_CATEGORY_REDUCE;
+}
+
 static uint32_t add_buffer(struct compiler *c, const char *what, uint32_t unit, uint8_t pool)
 {
     char text[256];
     snprintf(text, sizeof text, "%s %s", what, ls_name_text(c->names, c->in.plan->unit[unit].name));
-    ls_push(&c->in.tables->buffer, (struct ls_buffer){ .name = ls_name_id(c->names, text), .pool = pool });
+    ls_push(&c->in.tables->buffer, (struct ls_buffer){ .name = ls_name_id(c->names, text), .pool = pool, .category = (uint8_t)category_of(what) });
     return (uint32_t)c->in.tables->buffer.count - 1;
+}
+
+static uint32_t pooled(struct compiler *c, const char *what, uint32_t unit, uint32_t slot, unsigned pool)
+{
+    for (size_t i = 0; i < c->buffer.pooled.count; i++) {
+        const struct pool_buffer *b = &c->buffer.pooled.at[i];
+        if (b->unit == unit && b->slot == slot && b->pool == pool)
+            return b->id;
+    }
+    ls_push(&c->buffer.pooled, (struct pool_buffer){ unit, slot, add_buffer(c, what, unit, (uint8_t)pool), (uint8_t)pool });
+    return c->buffer.pooled.at[c->buffer.pooled.count - 1].id;
+}
+
+uint32_t gather_buffer(const struct run *r, uint32_t unit)
+{
+    return pooled(r->c, "ag_out", unit, 0, context_stream(r, unit, LS_STREAM_CI));
+}
+
+uint32_t output_buffer(const struct run *r, uint32_t unit, uint32_t slot)
+{
+    return pooled(r->c, "rs_out", unit, slot, context_stream(r, unit, LS_STREAM_S));
 }
 
 void emit_open(struct compiler *c)
 {
     const struct ls_plan *plan = c->in.plan;
     size_t n = plan->units;
-    c->buffer = (struct buffers){ LS_NEW(c->arena, uint32_t, n), LS_NEW(c->arena, uint32_t, n), LS_NEW(c->arena, uint32_t, n),
-                                  LS_NEW(c->arena, uint32_t, n) };
+    c->buffer = (struct buffers){ .full = LS_NEW(c->arena, uint32_t, n), .reduce_in = LS_NEW(c->arena, uint32_t, n) };
     c->unit_cause = LS_NEW(c->arena, uint32_t, n);
     c->gather_payload = LS_NEW(c->arena, uint32_t, n);
     for (uint32_t i = 0; i < n; i++) {
         const struct ls_unit *u = &plan->unit[i];
-        c->buffer.gathered[i] = add_buffer(c, "ag_out", i, LS_STREAM_CI);
         c->buffer.full[i] = add_buffer(c, "full", i, LS_STREAM_D);
         c->buffer.reduce_in[i] = add_buffer(c, "rs_in", i, LS_STREAM_D);
-        c->buffer.reduce_out[i] = add_buffer(c, "rs_out", i, LS_STREAM_S);
         c->unit_cause[i] = ls_tables_cause(c->in.tables, u->why ? u->why : "units", u->at);
         uint32_t *names = LS_NEW(c->arena, uint32_t, u->params);
         uint64_t shard = 0;

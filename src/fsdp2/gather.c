@@ -115,23 +115,23 @@ void unit_unshard(struct run *r, uint32_t unit, enum training training)
         dtype = LS_DTYPE_U8;
         in = in_bytes;
     }
-    emit_memory(r, LS_OP_ALLOC, "ag_out", unit, ci, r->c->buffer.gathered[unit], in * ranks * ls_dtype_bytes(dtype));
+    emit_memory(r, LS_OP_ALLOC, "ag_out", unit, ci, gather_buffer(r, unit), in * ranks * ls_dtype_bytes(dtype));
     emit(r, LS_OP_COPY_IN, ci, unit)->bytes = 2 * in_bytes;
-    emit_range(r, r->c->buffer.gathered[unit], true);
+    emit_range(r, gather_buffer(r, unit), true);
     emit_wait_stream(r, g, ci);
     struct ls_op *op = emit(r, LS_OP_ALL_GATHER, g, unit);
     op->comm = (uint16_t)(small ? r->c->comm_small[unit] : r->c->comm_shard);
     op->dtype = (uint8_t)dtype;
     op->count = in;
     op->payload = r->c->gather_payload[unit];
-    emit_range(r, r->c->buffer.gathered[unit], true);
+    emit_range(r, gather_buffer(r, unit), true);
     emit_record(r, "gathered", unit, 0, g);
 }
 
 void free_gathered(struct run *r, uint32_t unit)
 {
     if (!unit_alone(r, unit))
-        emit_memory(r, LS_OP_FREE, "ag_out", unit, context_stream(r, unit, LS_STREAM_CI), r->c->buffer.gathered[unit], 0);
+        emit_memory(r, LS_OP_FREE, "ag_out", unit, context_stream(r, unit, LS_STREAM_CI), gather_buffer(r, unit), 0);
 }
 
 static uint64_t full_bytes(const struct run *r, uint32_t unit, uint32_t param)
@@ -172,7 +172,7 @@ void unit_wait_for_unshard(struct run *r, uint32_t unit, enum training training)
         bytes += full_bytes(r, unit, unit_of(r, unit)->param[i]);
     emit(r, LS_OP_COPY_OUT, LS_STREAM_D, unit)->bytes = 2 * bytes;
     if (!alone)
-        emit_range(r, r->c->buffer.gathered[unit], false);
+        emit_range(r, gather_buffer(r, unit), false);
     emit_range(r, r->c->buffer.full[unit], true);
     s->ever_unsharded = true;
     s->sharding = UNSHARDED;

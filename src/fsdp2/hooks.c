@@ -284,7 +284,7 @@ static void finalize(struct run *r, uint32_t unit)
         bool kept = s->all_reduce_kept;
         s->all_reduce_kept = false;
         if (kept && !output_used(r, unit, s->all_reduce_slot))
-            free_output(r, unit);
+            free_output(r, unit, s->all_reduce_slot);
     }
     if (s->gather_pending) { /* a prefetch that nothing consumed */
         if (!unit_alone(r, unit))

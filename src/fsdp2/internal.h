@@ -91,7 +91,9 @@ typedef LS_VEC(struct value) value_vec;
 struct region { const struct ls_flow *call; value_vec in; uint32_t first; bool recomputed; }; /* a checkpointed call, to be run again;
                                                    first: its first instance, so that the second run gets the same numbers */
 
-struct buffers { uint32_t *gathered, *full, *reduce_in, *reduce_out; }; /* [units] indices into tables.buffer */
+/* One in a pool of the unit's root context, added at first use. */
+struct pool_buffer { uint32_t unit, slot, id; uint8_t pool; };
+struct buffers { uint32_t *full, *reduce_in; LS_VEC(struct pool_buffer) pooled; }; /* [units]; all are indices into tables.buffer */
 
 struct compiler;
 struct run {                   /* one call of step() */
@@ -145,6 +147,8 @@ struct compiler {
 /* emit.c */
 struct ls_op *emit(struct run *r, enum ls_op_kind kind, unsigned stream, uint32_t unit);
 void emit_range(struct run *r, uint32_t buffer, bool write);
+uint32_t gather_buffer(const struct run *r, uint32_t unit);               /* in the unit's CI pool */
+uint32_t output_buffer(const struct run *r, uint32_t unit, uint32_t slot); /* in its S pool; several may be alive */
 void emit_mark(struct run *r, const char *what, uint32_t unit);
 void emit_record(struct run *r, const char *event, uint32_t unit, uint32_t slot, unsigned stream);
 void emit_wait(struct run *r, const char *event, uint32_t unit, uint32_t slot, unsigned stream);
@@ -183,7 +187,7 @@ void wait_gather_streams(struct run *r, uint32_t unit, const char *event, uint32
 bool clear_reduces(struct run *r, struct context_state *k, struct reduce_entry *last);
 void free_reduce_in(struct run *r, struct reduce_entry e);
 bool output_used(const struct run *r, uint32_t unit, uint32_t slot);
-void free_output(struct run *r, uint32_t unit);
+void free_output(struct run *r, uint32_t unit, uint32_t slot);
 void wait_for_post_backward(struct run *r, uint32_t unit);
 
 /* autograd.c */

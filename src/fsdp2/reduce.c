@@ -50,9 +50,9 @@ bool output_used(const struct run *r, uint32_t unit, uint32_t slot)
     return false;
 }
 
-void free_output(struct run *r, uint32_t unit)
+void free_output(struct run *r, uint32_t unit, uint32_t slot)
 {
-    emit_memory(r, LS_OP_FREE, "rs_out", unit, context_stream(r, unit, LS_STREAM_S), r->c->buffer.reduce_out[unit], 0);
+    emit_memory(r, LS_OP_FREE, "rs_out", unit, context_stream(r, unit, LS_STREAM_S), output_buffer(r, unit, slot), 0);
 }
 
 static uint32_t new_slot(const struct run *r, uint32_t unit)
@@ -70,7 +70,7 @@ void unit_drop_gradient(struct run *r, uint32_t param)
     uint8_t had = r->now.sharded[param];
     r->now.sharded[param] = SHARDED_GRAD_NONE;
     if (had >= SHARDED_GRAD_VIEW && !output_used(r, unit, (uint32_t)(had - SHARDED_GRAD_VIEW)))
-        free_output(r, unit);
+        free_output(r, unit, (uint32_t)(had - SHARDED_GRAD_VIEW));
 }
 
 void wait_for_post_backward(struct run *r, uint32_t unit)
@@ -83,7 +83,7 @@ void wait_for_post_backward(struct run *r, uint32_t unit)
         emit_wait(r, "all_reduced", unit, 0, LS_STREAM_D);
         s->all_reduce_kept = false;
         if (!output_used(r, unit, s->all_reduce_slot))
-            free_output(r, unit);
+            free_output(r, unit, s->all_reduce_slot);
     }
 }
 
@@ -168,7 +168,7 @@ static void repack_partial(struct run *r, uint32_t unit, const id_vec *params)
         s->partial_slot = PARTIAL_REPACKED;
         s->partial_elements = shard;
         if (old != PARTIAL_REPACKED && !output_used(r, unit, old))
-            free_output(r, unit);
+            free_output(r, unit, old);
     }
 }
 
@@ -199,7 +199,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     }
     uint32_t payload = ls_tables_payload(r->c->in.tables, ls_name_text(r->c->names, u->name), names.at, names.count, shard);
     ls_vec_release(&names);
-    uint32_t in = r->c->buffer.reduce_in[unit], out = r->c->buffer.reduce_out[unit], output = new_slot(r, unit);
+    uint32_t in = r->c->buffer.reduce_in[unit], output = new_slot(r, unit), out = output_buffer(r, unit, output);
     unsigned stream = context_stream(r, unit, LS_STREAM_S);
     emit_memory(r, LS_OP_ALLOC, "rs_in", unit, LS_STREAM_D, in, shard * r->c->shard * ls_dtype_bytes(dtype));
     struct ls_op *op = emit(r, LS_OP_COPY_IN, LS_STREAM_D, unit);
@@ -242,7 +242,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
             ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
             if (s->partial) { /* added to what is there */
                 if (!output_used(r, unit, output))
-                    free_output(r, unit);
+                    free_output(r, unit, output);
             } else {
                 s->partial = true;
                 s->partial_slot = output;
@@ -270,16 +270,16 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     /* Up to 2.12 the cast rebinds the only name of the output, unless the all-reduce keeps it. */
     bool early = !rewritten(r) && dtype != r->c->in.plan->model->param[params->at[0]].dtype && !output_used(r, unit, output);
     if (early)
-        free_output(r, unit);
+        free_output(r, unit, output);
     record_post_reduce(r, unit, hsdp);
     ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
     bool partial = hsdp && s->partial;
     if (!early && !output_used(r, unit, output))
-        free_output(r, unit);
+        free_output(r, unit, output);
     if (partial) {
         s->partial = false;
         if (s->partial_slot != PARTIAL_REPACKED && !output_used(r, unit, s->partial_slot))
-            free_output(r, unit);
+            free_output(r, unit, s->partial_slot);
     }
 }
 
