@@ -45,14 +45,18 @@ static bool out_of_time(const struct checker *k)
     return k->until > 0 && ls_clock() > k->until;
 }
 
+static enum ls_code run_machine(const struct checker *k, const struct ls_assignment *a, struct ls_arena *arena, struct ls_witness *w)
+{
+    *w = (struct ls_witness){ .assignment = *a };
+    enum ls_code rc = ls_system_job(k->s, a, arena, &w->job, k->err);
+    return rc == LS_OK ? ls_system_run(k->s, &w->job, arena, &w->outcome, NULL, k->err) : rc;
+}
+
 /* Runs the assignment: the machine first, then what a completed run did to gradients and buffers. */
 static enum ls_code execute(const struct checker *k, const struct ls_assignment *a, struct ls_arena *arena, struct ls_witness *w,
                             enum ls_verdict *verdict)
 {
-    *w = (struct ls_witness){ .assignment = *a };
-    enum ls_code rc = ls_system_job(k->s, a, arena, &w->job, k->err);
-    if (rc == LS_OK)
-        rc = ls_system_run(k->s, &w->job, arena, &w->outcome, NULL, k->err);
+    enum ls_code rc = run_machine(k, a, arena, w);
     *verdict = rc == LS_OK ? w->outcome.verdict : LS_UNDECIDED;
     if (rc != LS_OK || *verdict != LS_SAFE)
         return rc;
@@ -99,13 +103,18 @@ static enum ls_code shrink(const struct checker *k, struct ls_assignment *a, boo
     return ls_minimise(k->s, &o, k->arena, a, found, minimal, &k->out->explored, k->err);
 }
 
-static enum ls_code confirmed(const struct checker *k, struct ls_assignment a)
+/* `ran`: this run was executed and failed. Large given meshes are not executed twice. */
+static enum ls_code confirmed(const struct checker *k, struct ls_witness *ran)
 {
     bool found, minimal;
+    struct ls_assignment a = ran->assignment;
     enum ls_code rc = shrink(k, &a, &found, &minimal);
-    if (rc == LS_OK)
-        rc = set_witness(k, &a, minimal);
-    assert(rc != LS_OK || k->out->verdict != LS_SAFE);
+    if (rc == LS_OK && a.letter != ran->assignment.letter)
+        return set_witness(k, &a, minimal);
+    ran->minimal = minimal;
+    k->out->witness = ran;
+    k->out->verdict = ran->outcome.verdict;
+    k->out->limit = NULL;
     return rc;
 }
 
@@ -133,16 +142,13 @@ static enum ls_code proved(const struct checker *k, bool fold)
 static enum ls_code confirm_unfolded(const struct checker *k, const struct ls_unfolded *u, const struct ls_assignment *candidate, bool *decided)
 {
     struct ls_assignment a;
-    struct ls_outcome outcome = { 0 };
-    struct ls_job job;
+    struct ls_witness *w = LS_NEW(k->arena, struct ls_witness, 1);
     ls_unfold_assignment(u, k->s->size, candidate, k->arena, &a);
-    enum ls_code rc = ls_system_job(k->s, &a, k->arena, &job, k->err);
-    if (rc == LS_OK)
-        rc = ls_system_run(k->s, &job, k->arena, &outcome, NULL, k->err);
-    if (rc != LS_OK || outcome.verdict == LS_SAFE)
+    enum ls_code rc = run_machine(k, &a, k->arena, w);
+    if (rc != LS_OK || w->outcome.verdict == LS_SAFE)
         return rc;
     *decided = true;
-    return confirmed(k, a);
+    return confirmed(k, w);
 }
 
 /* All sizes are given: the mesh itself, all of its choices and any number of rounds, without folding. */
@@ -405,13 +411,12 @@ static enum ls_code decide(const struct checker *k)
         return rc == LS_OK ? after_proof(k) : rc;
     }
     if (proof.end == LS_PROOF_VIOLATED) {
-        struct ls_witness w;
-        enum ls_verdict v;
-        rc = execute(k, &proof.candidate, k->arena, &w, &v);
+        struct ls_witness *w = LS_NEW(k->arena, struct ls_witness, 1);
+        rc = run_machine(k, &proof.candidate, k->arena, w);
         if (rc != LS_OK)
             return rc;
-        if (w.outcome.verdict != LS_SAFE && v != LS_LOST_GRADIENT && v != LS_WRONG_SCALE && v != LS_RACE)
-            return confirmed(k, proof.candidate);
+        if (w->outcome.verdict != LS_SAFE)
+            return confirmed(k, w);
         limit = k->s->level == LS_L3 ? "safe with blocking calls is not shown, and kernels may start in issue order only"
                                      : "a violation of the folded plan whose run completes";
     }

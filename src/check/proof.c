@@ -27,7 +27,7 @@ struct prover {
     struct ls_run_options run;
     struct ls_arena *arena;
     struct ls_proof *out;
-    size_t best_rounds, best_ops, work;
+    size_t best_rounds, best_depth, best_ops, work; /* of the candidate: all rounds, those before the one that shows it, ops */
     struct ls_error *err;
 };
 
@@ -46,15 +46,17 @@ static enum ls_code limit(struct prover *p, const char *what)
     return LS_OK;
 }
 
-/* A violation after `before` and the rounds of `path`: keeps it if it is the best so far. */
-static void found(struct prover *p, const struct ls_assignment *a, size_t ops)
+/* A violation in the round after `depth` others: kept if it is the best so far. */
+static void found(struct prover *p, const struct ls_assignment *a, size_t depth, size_t ops)
 {
-    if (p->out->end == LS_PROOF_VIOLATED && (a->rounds > p->best_rounds || (a->rounds == p->best_rounds && ops >= p->best_ops)))
+    bool worse = a->rounds != p->best_rounds ? a->rounds > p->best_rounds : depth != p->best_depth ? depth > p->best_depth : ops >= p->best_ops;
+    if (p->out->end == LS_PROOF_VIOLATED && worse)
         return;
     p->out->end = LS_PROOF_VIOLATED;
     p->out->limit = NULL;
     p->out->candidate = *a;
     p->best_rounds = a->rounds;
+    p->best_depth = depth;
     p->best_ops = ops;
 }
 
@@ -68,7 +70,7 @@ static enum ls_code problem_in_round(struct prover *p, uint32_t at, uint32_t kla
     size_t ops = p->search.node.at[at].ops + t->ops;
     if (t->problem) {
         if (ls_witness_of_problem(&p->fold, &path, p->arena, &a))
-            found(p, &a, ops);
+            found(p, &a, p->search.node.at[at].depth, ops);
         else
             return limit(p, "a violation of the folded plan that does not fit the given sizes and contract");
         return LS_OK;
@@ -77,7 +79,7 @@ static enum ls_code problem_in_round(struct prover *p, uint32_t at, uint32_t kla
     const struct ls_tree *last = path.tree[path.rounds - 1];
     ls_order_check(&p->fold, &last, 1, p->run.level == LS_L1, p->arena, &order);
     if (order.cyclic && ls_witness_of_cycle(&p->fold, &path, path.rounds - 1, &order.cycle, p->arena, &a)) {
-        found(p, &a, ops);
+        found(p, &a, p->search.node.at[at].depth, ops);
         return LS_OK;
     }
     return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
@@ -90,7 +92,7 @@ static enum ls_code problem_in_replica(struct prover *p, uint32_t at, uint32_t k
     struct ls_assignment a;
     enum ls_code rc = ls_search_path(&p->fold, &p->search, at, klass, p->arena, &path, p->err);
     if (rc == LS_OK && ls_witness_of_leaf(&p->fold, &path, leaf, p->arena, &a))
-        found(p, &a, p->search.node.at[at].ops + t->ops);
+        found(p, &a, p->search.node.at[at].depth, p->search.node.at[at].ops + t->ops);
     else if (rc == LS_OK)
         return limit(p, "a violation inside a replica that does not fit the contract");
     return rc;
@@ -180,8 +182,10 @@ static bool beaten(const struct prover *p, const struct ls_search_node *n)
 {
     if (p->out->end == LS_PROOF_LIMIT)
         return true;
-    return p->out->end == LS_PROOF_VIOLATED &&
-           (!p->o->fewest || n->depth + (size_t)p->fold.driver_distance[n->driver] > p->best_rounds);
+    if (p->out->end != LS_PROOF_VIOLATED || !p->o->fewest)
+        return p->out->end == LS_PROOF_VIOLATED;
+    size_t rounds = n->depth + (size_t)p->fold.driver_distance[n->driver];
+    return rounds > p->best_rounds || (rounds == p->best_rounds && n->depth > p->best_depth);
 }
 
 static enum ls_code search(struct prover *p)
@@ -245,7 +249,7 @@ static enum ls_code order_of_one(struct prover *p)
         a = (struct ls_assignment){ { size[0], size[1] }, a.rounds, a.node, letter };
         fits = ls_contract_allows(s, &a);
         if (fits)
-            found(p, &a, 0);
+            found(p, &a, a.rounds - 1, SIZE_MAX);
         else
             (void)limit(p, "a wait cycle of one replica that does not fit the contract");
     }
@@ -263,7 +267,7 @@ static enum ls_code look_at_windows(struct prover *p, const struct ls_late_optio
     if (hit.limit)
         return limit(p, hit.limit);
     if (hit.cyclic && ls_witness_of_cycle(&p->fold, &hit.path, hit.first, &hit.cycle, p->arena, &a))
-        found(p, &a, SIZE_MAX);
+        found(p, &a, hit.path.rounds - 1, SIZE_MAX);
     else if (hit.cyclic)
         return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
     return LS_OK;

@@ -22,7 +22,7 @@ struct ls_proof {
 struct ls_prove_options {
     size_t macro_states_max;                /* 0: 200,000 */
     size_t rounds_max;                      /* runs of at most this many rounds; 0: all */
-    bool fewest;                            /* the violation with the fewest rounds, then ops, that the fold shows */
+    bool fewest;                            /* the violation with the fewest rounds, in the earliest round, with the fewest ops */
     size_t work_max;                        /* ops looked at in folded rounds and order graphs; 0: no bound */
     double until;                           /* ls_clock() at which to give up; 0: never */
 };
