@@ -118,7 +118,7 @@ static uint32_t settle(struct folder *f)
     }
 }
 
-static void fold_comm(const struct folder *f, size_t c, uint32_t classes, struct ls_arena *a, struct ls_fold *out)
+static void fold_comm(const struct folder *f, size_t c, uint32_t classes, struct ls_arena *a, struct ls_sim_fold *out)
 {
     const struct ls_groups *x = &f->job->comm[c];
     struct ls_groups *y = &out->job.comm[c];
@@ -162,8 +162,8 @@ static void fold_comm(const struct folder *f, size_t c, uint32_t classes, struct
     }
 }
 
-bool ls_fold_job(const struct ls_job *full, const struct ls_platform *p, const struct ls_cost *cost, struct ls_arena *arena,
-                 struct ls_fold *out)
+bool ls_sim_fold_job(const struct ls_job *full, const struct ls_platform *p, const struct ls_cost *cost, struct ls_arena *arena,
+                 struct ls_sim_fold *out)
 {
     size_t comms = full->tables->comm.count, groups = 0;
     if (cost->jitter || full->ranks < 2 || has_p2p(full))
@@ -197,7 +197,7 @@ bool ls_fold_job(const struct ls_job *full, const struct ls_platform *p, const s
     bool folds = classes < full->ranks;
     if (folds) {
         colour_groups(&f);
-        *out = (struct ls_fold){ .job = { .tables = full->tables, .ranks = classes } };
+        *out = (struct ls_sim_fold){ .job = { .tables = full->tables, .ranks = classes } };
         out->first = LS_NEW(arena, uint32_t, classes);
         out->size = LS_NEW(arena, uint32_t, classes);
         out->class_of = ls_arena_copy(arena, f.colour, full->ranks * sizeof *f.colour);

@@ -8,7 +8,7 @@
 
 #include "sim/sim.h"
 
-struct ls_fold {
+struct ls_sim_fold {
     struct ls_job job;         /* one rank per class, by first rank; groups that are alike are one group */
     uint32_t *first;           /* [job.ranks] the first rank of each class */
     uint32_t *size;            /* [job.ranks] */
@@ -17,7 +17,7 @@ struct ls_fold {
     uint32_t **group_list;     /* [comms] full groups, by folded group */
 };
 /* False, and *out unset, when nothing can be folded: jitter, point-to-point ops, or no two ranks alike. */
-bool ls_fold_job(const struct ls_job *full, const struct ls_platform *p, const struct ls_cost *cost, struct ls_arena *arena,
-                 struct ls_fold *out);
+bool ls_sim_fold_job(const struct ls_job *full, const struct ls_platform *p, const struct ls_cost *cost, struct ls_arena *arena,
+                 struct ls_sim_fold *out);
 
 #endif

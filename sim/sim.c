@@ -35,7 +35,7 @@ struct sim {
     const struct ls_platform *platform;
     const struct ls_cost *cost;
     const struct ls_sim_options *o;
-    const struct ls_fold *fold; /* NULL: unfolded */
+    const struct ls_sim_fold *fold; /* NULL: unfolded */
     struct ls_traffic traffic;
     struct timing *timing;      /* [tables] */
     struct stream *stream;      /* [ranks * streams] */
@@ -487,7 +487,7 @@ enum ls_code ls_sim_run(const struct ls_job *job, const struct ls_platform *plat
                         const struct ls_sim_options *options, struct ls_arena *arena, struct ls_sim_result *out, struct ls_error *err)
 {
     struct ls_sim_options o = *options;
-    struct ls_fold fold;
+    struct ls_sim_fold fold;
     struct ls_arena scratch;
     *out = (struct ls_sim_result){ 0 };
     if (job->ranks > platform->nodes * platform->gpus)
@@ -500,7 +500,7 @@ enum ls_code ls_sim_run(const struct ls_job *job, const struct ls_platform *plat
     ls_arena_init(&scratch, 0);
     struct sim x = { .full = job, .platform = platform, .cost = cost, .o = &o };
     enum ls_code rc = LS_OK;
-    if (o.fold && ls_fold_job(job, platform, cost, &scratch, &fold)) {
+    if (o.fold && ls_sim_fold_job(job, platform, cost, &scratch, &fold)) {
         x.fold = &fold;
         rc = simulate(&x, &fold.job, arena, out, err);
     } else
