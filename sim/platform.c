@@ -154,11 +154,11 @@ enum ls_code ls_platform_load(const char *path, size_t nodes, struct ls_arena *a
     TRY(whole(&l, "platform", 1, 1, &v)); /* the version of the format */
     TRY(get(&l, "name", &n));
     TRY(ls_yaml_text(n, "name", &out->name, err));
-    TRY(whole(&l, "nodes", 1, LS_NODES_MAX, &v));
+    TRY(whole(&l, "nodes", 1, LS_PLATFORM_NODES_MAX, &v));
     out->nodes = (size_t)v;
-    if (nodes > LS_NODES_MAX)
+    if (nodes > LS_PLATFORM_NODES_MAX)
         return ls_fail(err, LS_EINPUT, ls_yaml_get(root, "nodes")->at, "%zu nodes are more than the %d that a platform may have", nodes,
-                       (int)LS_NODES_MAX);
+                       (int)LS_PLATFORM_NODES_MAX);
     if (nodes)
         out->nodes = nodes;
     TRY(whole(&l, "gpus_per_node", 1, 16, &v));

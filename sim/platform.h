@@ -10,7 +10,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 
-enum { LS_NODES_MAX = 2048 };
+enum { LS_PLATFORM_NODES_MAX = 2048 };
 /* NCCL's tuner keeps one set of bandwidth caps for each. */
 enum ls_gpu_arch { LS_AMPERE, LS_HOPPER, LS_BLACKWELL };
 enum ls_host_cpu { LS_CPU_INTEL, LS_CPU_AMD };
@@ -38,7 +38,7 @@ struct ls_platform {
 };
 
 /* `nodes` 0: what the file says.
- *   errors  LS_EINPUT: unreadable file, unknown, missing or wrong values; nodes > LS_NODES_MAX */
+ *   errors  LS_EINPUT: unreadable file, unknown, missing or wrong values; nodes > LS_PLATFORM_NODES_MAX */
 LS_MUST_USE enum ls_code ls_platform_load(const char *path, size_t nodes, struct ls_arena *arena, struct ls_platform *out,
                                           struct ls_error *err);
 
