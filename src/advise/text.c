@@ -62,7 +62,7 @@ static size_t group_ranks(const struct printer *p, struct ls_at at, const struct
     return group == LS_NO_ID ? 1 : g->first[group + 1] - g->first[group];
 }
 
-static void add_payload(struct printer *p, struct ls_at at, const struct ls_op *op, struct ls_str *out)
+static void add_payload(struct printer *p, struct ls_at at, const struct ls_op *op, bool counts, struct ls_str *out)
 {
     if (op->payload == LS_NO_ID) {
         ls_str_add(out, "-");
@@ -74,7 +74,7 @@ static void add_payload(struct printer *p, struct ls_at at, const struct ls_op *
         bytes *= group_ranks(p, at, op);
     ls_str_add(out, " (");
     add_bytes(out, bytes);
-    if (p->a->check.witness->outcome.diff == LS_DIFF_COUNT)
+    if (counts)
         ls_str_printf(out, ", count %llu", (unsigned long long)op->count);
     ls_str_add(out, ")");
 }
@@ -202,7 +202,7 @@ static void print_cycle(struct printer *p)
     const struct ls_outcome *o = &p->a->check.witness->outcome;
     struct ls_str line = { 0 };
     for (size_t i = 0; i < o->cycle_count && i < CYCLE_LINES; i++) {
-        ls_str_printf(p->out, "  %-*s", LABEL_COLUMNS, i ? "  which waits for" : "cycle");
+        ls_str_printf(p->out, "  %-*s%s", LABEL_COLUMNS, i ? "" : "cycle", i ? "waits for " : "");
         add_rank(p, o->cycle[i], p->out);
         ls_op_print(&line, p->t, op_at(&p->a->check.witness->job, o->cycle[i]));
         ls_str_printf(p->out, ": %s\n", ls_str_text(&line));
@@ -296,9 +296,11 @@ static void print_ops(struct printer *p)
         ls_str_add(&right, ls_op_kind_name((enum ls_op_kind)b->kind));
     row(p, "op", &left, two ? &right : NULL);
     if (ls_op_uses_comm(a)) {
-        add_payload(p, o->a, a, &left);
+        /* Of one name, the counts tell them apart. */
+        bool counts = two && a->unit == b->unit && a->count != b->count;
+        add_payload(p, o->a, a, counts, &left);
         if (two)
-            add_payload(p, o->b, b, &right);
+            add_payload(p, o->b, b, counts, &right);
         row(p, "payload", &left, two ? &right : NULL);
         if (two && a->kind == b->kind && a->unit == b->unit && a->payload != LS_NO_ID && b->payload != LS_NO_ID) {
             print_extra(p, o->a, a, b);
@@ -333,7 +335,11 @@ static void add_ratio(struct ls_str *out, struct ls_ratio r)
 static void print_share(struct printer *p)
 {
     const struct ls_share_problem *q = &p->a->check.witness->share;
+    const struct ls_plan *plan = &p->a->compiled.plan;
     ls_str_printf(p->out, "  %-*s%s\n", LABEL_COLUMNS, "parameter", ls_tables_name(p->t, q->param));
+    for (size_t i = 0; plan->owner && i < plan->model->params; i++)
+        if (plan->model->param[i].name == q->param && plan->owner[i] == LS_NO_ID)
+            ls_str_printf(p->out, "  %-*sno unit owns it: its gradient stays on each rank, and nothing reduces it\n", LABEL_COLUMNS, "because");
     if (p->a->verdict == LS_LOST_GRADIENT) {
         ls_str_printf(p->out, "  %-*s%zu of %zu shares; the first: rank %u, microbatch %u\n", LABEL_COLUMNS, "missing", q->missing,
                       q->shares, q->rank, q->microbatch);

@@ -224,7 +224,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     o->assess.check.races = true;
     o->witness = ls_cli_value(cli, "witness");
     o->promela = ls_cli_value(cli, "export-promela");
-    o->varied = ls_cli_value(cli, "policy") || ls_cli_value(cli, "contract");
+    o->varied = o->assess.force || ls_cli_value(cli, "policy") || ls_cli_value(cli, "contract");
     const char *policy = ls_cli_value(cli, "policy"), *contract = ls_cli_value(cli, "contract");
     static const char *const policies[] = { "root", "per_layer", "replicate", NULL };
     if (policy) {
