@@ -11,6 +11,7 @@
 #include "check/check.h"
 
 #include "check/gradient.h"
+#include "check/intern.h"
 #include "check/minimise.h"
 #include "check/proof.h"
 #include "check/reach.h"
@@ -301,6 +302,25 @@ static unsigned slots_needed(const struct checker *k, const struct ls_reach *r)
     return most;
 }
 
+/* Letters and rounds that yield the same segments give the same job: once is enough. */
+static enum ls_code seen_before(const struct checker *k, const struct ls_assignment *a, struct ls_arena *scratch, struct ls_intern *jobs,
+                                bool *seen)
+{
+    struct ls_job job;
+    ls_word_vec key = { 0 };
+    enum ls_code rc = ls_system_job(k->s, a, scratch, &job, k->err);
+    for (size_t r = 0; rc == LS_OK && r < job.ranks; r++)
+        for (size_t i = 0; i < job.rank[r].count; i++) {
+            uint64_t p = (uint64_t)(uintptr_t)job.rank[r].segment[i];
+            ls_push(&key, (uint32_t)p);
+            ls_push(&key, (uint32_t)(p >> 32));
+        }
+    size_t count = ls_intern_count(jobs);
+    *seen = rc == LS_OK && ls_intern_put(jobs, key.at, key.count) < count;
+    ls_vec_release(&key);
+    return rc;
+}
+
 /* Runs that take every transition, small enough to execute, for gradients and buffers. */
 static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r)
 {
@@ -314,6 +334,7 @@ static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r
                 break;
             }
     bool more = true, complete = r->complete;
+    struct ls_intern jobs = { 0 };
     struct ls_arena scratch;
     ls_arena_init(&scratch, 0);
     enum ls_code rc = LS_OK;
@@ -325,6 +346,10 @@ static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r
         ls_arena_release(&scratch);
         more = ls_reach_run(k->s, r, i, size, &scratch, &a, &fits);
         if (!more || !fits)
+            continue;
+        bool seen;
+        rc = seen_before(k, &a, &scratch, &jobs, &seen);
+        if (rc != LS_OK || seen)
             continue;
         if (used > ops_budget || out_of_time(k)) {
             complete = false;
@@ -342,6 +367,7 @@ static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r
         }
     }
     ls_arena_release(&scratch);
+    ls_intern_release(&jobs);
     k->out->runs_complete = complete;
     return rc;
 }
