@@ -98,7 +98,7 @@ static void print_memory(const struct ls_scenario *s, const struct ls_compiled *
     printf("memory of parameters per rank, from units alone (dp_shard %zu%s)\n", shard, s->mesh.shard == LS_SIZE_ANY ? ", for example" : "");
     const struct { const char *what; uint64_t bytes; } row[] = {
         { "sharded", m.sharded }, { "resident unsharded", m.resident }, { "replicated", m.replicated },
-        { "two largest neighbours gathered", m.transient }, { "frozen, held because the root is", ls_plan_root_bytes(&c->plan) } };
+        { "two largest neighbours gathered", m.transient }, { "held by root and not by per_layer", ls_plan_root_bytes(&c->plan) } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         add_bytes(&text, row[i].bytes);
         printf("  %-52s %12s\n", row[i].what, ls_str_text(&text));

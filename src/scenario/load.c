@@ -3,12 +3,13 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 static const char *const sections[] = { "lockstep", "name", "question", "model", "freeze_config", "freeze", "train", "multimodal",
                                         "distributed", "units", "registered_forward_methods", "program", "runtime", "batch", "step",
-                                        "loss", "platform", "expect", NULL };
+                                        "loss", "platform", "simulate", "expect", NULL };
 enum { VERSION = 1 };
 
 void ls_load_note(struct loader *l, const char *key, enum ls_key_effect effect, const char *why, struct ls_loc at)
@@ -215,8 +216,11 @@ enum ls_code ls_load_path(struct loader *l, const struct ls_yaml_node *n, const 
     }
     if (try_path(l, "", "scenarios/", text, folder, out))
         return LS_OK;
+    const char *installed = getenv("LOCKSTEP_SCENARIOS"); /* set by the lockstep script: the folder that ships with it */
+    if (installed && installed[0] && try_path(l, installed, "", text, folder, out))
+        return LS_OK;
     ls_fail(l->err, LS_EINPUT, n->at, "'%s' names '%.200s', which is not there", name, text);
-    ls_hint(l->err, "looked beside this file, then in scenarios/ above it and here");
+    ls_hint(l->err, "looked beside this file, in scenarios/ above it and here, and in $LOCKSTEP_SCENARIOS");
     return LS_EINPUT;
 }
 

@@ -123,6 +123,8 @@ static void check_repair(const char *path, const struct ls_scenario *s, const st
     ls_arena_release(&arena);
 }
 
+#include <time.h>
+static double T(void){struct timespec t;clock_gettime(CLOCK_PROCESS_CPUTIME_ID,&t);return (double)t.tv_sec+1e-9*(double)t.tv_nsec;}
 static void check_file(const char *path)
 {
     struct ls_arena arena;
@@ -132,17 +134,18 @@ static void check_file(const char *path)
     struct ls_assessment a;
     struct ls_str why = { 0 };
     struct ls_assess_options o = as_written();
-    o.repairs = true;
+    o.repairs = true;double t0=T();
     ls_arena_init(&arena, 0);
     cr_assert_eq(ls_scenario_load(path, &arena, names, &s, &err), LS_OK, "%s: %s", path, err.text);
     cr_assert_eq(ls_assess(&s, &o, &arena, &a, &err), LS_OK, "%s: %s", path, err.text);
-    cr_expect(ls_as_expected(&s, &a, &why), "%s: %s", path, ls_str_text(&why));
+    double t1=T();    cr_expect(ls_as_expected(&s, &a, &why), "%s: %s", path, ls_str_text(&why));
     if (has_witness(a.verdict))
         check_witness(path, &s, &a);
-    if (of_machine(a.verdict) && a.check.witness->minimal)
+    double t2=T();    if (of_machine(a.verdict) && a.check.witness->minimal)
         check_smallest(path, &a);
-    for (size_t i = 0; i < a.repairs; i++)
+    double t3=T();    for (size_t i = 0; i < a.repairs; i++)
         check_repair(path, &s, &a.repair[i]);
+    fprintf(stderr,"TIME %.2f %.2f %.2f %.2f %s\n",t1-t0,t2-t1,t3-t2,T()-t3,path);
     ls_assessment_release(&a);
     ls_str_release(&why);
     ls_names_close(names);
