@@ -1,4 +1,4 @@
-#include "advise/advise.h"
+#include "advise/internal.h"
 
 #include <string.h>
 #include <time.h>
@@ -8,11 +8,6 @@ static double now_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static const struct ls_op *op_at(const struct ls_job *job, struct ls_at at)
-{
-    return &job->rank[at.rank].segment[at.segment]->op[at.op];
 }
 
 static const char *seen_as(const struct ls_assessment *a)
@@ -152,17 +147,6 @@ void ls_assessment_release(struct ls_assessment *a)
 static size_t witness_ranks(const struct ls_assessment *a)
 {
     return a->check.witness ? a->check.witness->job.ranks : 0;
-}
-
-static size_t witness_microbatches(const struct ls_assessment *a)
-{
-    const struct ls_witness *w = a->check.witness;
-    size_t n = 0;
-    for (size_t i = 0; w && i < w->assignment.rounds; i++) {
-        const struct ls_driver_node *node = &a->compiled.system.driver.node[w->assignment.node[i]];
-        n += node->round < a->compiled.rounds.count && a->compiled.rounds.round[node->round].kind == LS_ROUND_MICRO;
-    }
-    return n;
 }
 
 enum op_text { OP_KIND, OP_PAYLOAD, OP_UNIT };

@@ -1,5 +1,5 @@
 /* The verdict as a person reads it. */
-#include "advise/advise.h"
+#include "advise/internal.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -13,11 +13,6 @@ struct printer {
     const struct ls_tables *t;
     struct ls_str *out;
 };
-
-static const struct ls_op *op_at(const struct ls_job *job, struct ls_at at)
-{
-    return &job->rank[at.rank].segment[at.segment]->op[at.op];
-}
 
 static void add_place(struct printer *p, struct ls_loc at)
 {
@@ -422,17 +417,6 @@ static void print_repairs(struct printer *p)
         ls_str_printf(p->out, "  %-*snone of those tried makes it safe\n", LABEL_COLUMNS, "repairs");
 }
 
-static size_t microbatches(const struct ls_assessment *a)
-{
-    const struct ls_witness *w = a->check.witness;
-    size_t n = 0;
-    for (size_t i = 0; i < w->assignment.rounds; i++) {
-        uint32_t round = a->compiled.system.driver.node[w->assignment.node[i]].round;
-        n += round < a->compiled.rounds.count && a->compiled.rounds.round[round].kind == LS_ROUND_MICRO;
-    }
-    return n;
-}
-
 static void add_headline(struct printer *p, const char *bold, const char *reset)
 {
     ls_str_printf(p->out, "%s: %s", p->s->name, bold);
@@ -470,7 +454,7 @@ void ls_assessment_print(const struct ls_scenario *s, const struct ls_assessment
     const struct ls_witness *w = a->check.witness;
     ls_str_printf(out, " with %zu rank%s", w->job.ranks, w->job.ranks == 1 ? "" : "s");
     if (s->kind != LS_PLAN_RAW) {
-        size_t n = microbatches(a);
+        size_t n = witness_microbatches(a);
         ls_str_printf(out, ", %zu microbatch%s", n, n == 1 ? "" : "es");
     }
     ls_str_add(out, " (");

@@ -1,0 +1,24 @@
+/* src/advise/internal.h -- what the files of advise/ share. */
+#ifndef LS_ADVISE_INTERNAL_H
+#define LS_ADVISE_INTERNAL_H
+
+#include "advise/advise.h"
+
+static inline const struct ls_op *op_at(const struct ls_job *job, struct ls_at at)
+{
+    return &job->rank[at.rank].segment[at.segment]->op[at.op];
+}
+
+/* Rounds of the witness that are microbatches; 0 without a witness. */
+static inline size_t witness_microbatches(const struct ls_assessment *a)
+{
+    const struct ls_witness *w = a->check.witness;
+    size_t n = 0;
+    for (size_t i = 0; w && i < w->assignment.rounds; i++) {
+        uint32_t round = a->compiled.system.driver.node[w->assignment.node[i]].round;
+        n += round < a->compiled.rounds.count && a->compiled.rounds.round[round].kind == LS_ROUND_MICRO;
+    }
+    return n;
+}
+
+#endif
