@@ -2,6 +2,8 @@
  * a step end. */
 #include "fsdp2/internal.h"
 
+#include <stdio.h>
+
 static struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char *payload, enum ls_reduce reduce, uint64_t count)
 {
     struct ls_op *op = emit(r, LS_OP_ALL_REDUCE, LS_STREAM_D, LS_NO_ID);
@@ -14,14 +16,52 @@ static struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char 
     return op;
 }
 
+/* One vote of every rank: is `value` set on any of them? What follows depends on the agreed answer. */
+static void vote(struct run *r, const char *payload, bool value, uint32_t then_count)
+{
+    struct ls_op *op = emit(r, LS_OP_DECIDE, LS_STREAM_D, LS_NO_ID);
+    op->comm = (uint16_t)r->c->comm_dp;
+    op->dtype = LS_DTYPE_I32;
+    op->reduce = LS_REDUCE_MAX;
+    op->count = 1;
+    op->value = value;
+    op->then_count = then_count;
+    op->payload = ls_tables_payload(r->c->in.tables, payload, NULL, 0, 1);
+    op->cause = r->c->step_cause;
+}
+
+/* Raises on every rank if some run a condition `a` times and others `b` times: if both votes find somebody. */
+static void check_counts(struct run *r, unsigned condition, unsigned a, unsigned b)
+{
+    const struct ls_model *m = r->c->in.plan->model;
+    const char *name = ls_name_text(r->c->names, m->condition[condition].name);
+    char text[160];
+    unsigned count = r->letter->count[condition];
+    snprintf(text, sizeof text, "uniform execution: %s, %u", name, a);
+    vote(r, text, count == a, 2);
+    snprintf(text, sizeof text, "uniform execution: %s, %u", name, b);
+    vote(r, text, count == b, 1);
+    snprintf(text, sizeof text, "rank_uniform_execution: ranks run '%s' %u and %u times in this microbatch", name, a, b);
+    emit(r, LS_OP_STOP, LS_STREAM_D, LS_NO_ID)->module = ls_name_id(r->c->names, text);
+}
+
 void step_begin(struct run *r)
 {
     /* At a boundary that every rank reaches, before any conditional module; inside a tower's hook it would hang itself. */
-    if (!r->now.checks_left || r->eval)
+    if (!r->now.checks_left || r->eval || r->c->comm_dp == LS_NO_ID)
         return;
     if (r->now.checks_left != UINT64_MAX)
         r->now.checks_left--;
-    scalar_all_reduce(r, r->c->comm_dp, "uniform execution", LS_REDUCE_MAX, r->c->in.plan->model->conditions)->blocking = true;
+    r->pass = LS_PASS_F;
+    unsigned most[LS_CONDITIONS_MAX] = { 0 };
+    for (size_t l = 0; l < r->c->in.letters->count; l++)
+        for (unsigned k = 0; k < LS_CONDITIONS_MAX; k++)
+            if (r->c->in.letters->letter[l].count[k] > most[k])
+                most[k] = r->c->in.letters->letter[l].count[k];
+    for (unsigned k = 0; k < r->c->in.plan->model->conditions; k++)
+        for (unsigned a = 0; a < most[k]; a++)
+            for (unsigned b = a + 1; b <= most[k]; b++)
+                check_counts(r, k, a, b);
 }
 
 void step_end(struct run *r)
