@@ -68,12 +68,14 @@ struct ls_hub_options {
 struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, const struct ls_hub_options *o);
 void ls_hub_close(struct ls_hub *h); /* after its communicators; accepts NULL */
 void ls_hub_abort(struct ls_hub *h); /* all of them */
-const struct ls_comm_clash *ls_hub_clashes(const struct ls_hub *h, size_t *count); /* in the order in which they were seen */
+/* After a run. Not nccl_like: one for each group or pair that is stuck, with the first arrived call and the first that differs.
+ * nccl_like: every difference met, in the order in which they were seen. */
+const struct ls_comm_clash *ls_hub_clashes(struct ls_hub *h, size_t *count);
 size_t ls_hub_collectives(const struct ls_hub *h);  /* group-level completions */
 
-/* out[i] = reduction over members, in member order, of in[member][i], then times factor; `elements` from `first` on.
- *   errors  none: LS_REDUCE_NONE sums */
-void ls_reduce_run(const struct ls_tensor *in, size_t members, uint64_t first, uint64_t elements, enum ls_reduce reduce,
-                   struct ls_ratio factor, struct ls_tensor out);
+/* Each out[k][i] = reduction over members, in member order, of in[member][i], times factor. Outputs may be inputs. Floating
+ * types narrower than fp32 are summed in fp32 and rounded once; LS_REDUCE_NONE sums; integers wrap. */
+void ls_reduce_run(const struct ls_tensor *in, size_t members, uint64_t elements, enum ls_reduce reduce, struct ls_ratio factor,
+                   const struct ls_tensor *out, size_t outs);
 
 #endif

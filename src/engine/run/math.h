@@ -54,7 +54,6 @@ struct ls_math_call {
     const struct ls_kernel *kernel;
     struct ls_stream *stream;
     uint32_t segment;
-    int64_t tag;                 /* pass on with the last launch of the call, so that the op is known to be done; LS_NO_TAG else */
 };
 
 struct ls_math_ops {
@@ -85,6 +84,7 @@ struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param);        /
 struct ls_tensor ls_rank_shard(const struct ls_rank *r, uint32_t param);
 LS_MUST_USE enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *out, struct ls_error *err); /* made of zeros if there is none */
 struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /* reduced */
+struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param);     /* hybrid: reduced among its shards, not yet over replicas */
 const struct ls_engine_setup *ls_rank_setup(const struct ls_rank *r);
 struct ls_device *ls_rank_device(const struct ls_rank *r);
 uint32_t ls_rank_number(const struct ls_rank *r);

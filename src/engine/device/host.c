@@ -1,0 +1,342 @@
+/* The host as a device: memory from the C library, a stream is a queue with an actor that takes its head. */
+#include "engine/device/device.h"
+
+#include "base/arena.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { LAUNCH, MOVE, RECORD, WAIT, GIVE, TASK, UPLOAD, DOWNLOAD };
+struct ls_event { bool done; ls_waiters waiters; struct ls_event *next; };
+
+struct item {
+    struct item *next;
+    enum kind kind;
+    int64_t tag;
+    ls_launch_fn fn;
+    void *args;                      /* LAUNCH: the arguments, MOVE: the moves; behind the item */
+    size_t count;                    /* of moves */
+    struct ls_storage **use; size_t uses;
+    struct ls_event *event;
+    struct ls_host_task *task;
+    const void *from; void *to;
+    uint64_t bytes;
+};
+struct host;
+struct ls_stream { struct ls_actor actor; struct host *host; struct item *head, **tail; ls_waiters waiters; /* for work */ };
+
+struct host {
+    struct ls_device d;              /* first */
+    struct ls_device_options o;
+    struct ls_stream *stream;
+    struct ls_event *events;         /* all that were made */
+    LS_VEC(struct ls_storage *) storage;
+    struct ls_memory memory;
+};
+
+static struct host *host_of(const struct ls_device *d) { return (struct host *)d; }
+
+static void storage_free(struct ls_storage *s)
+{
+    free(s->at);
+    s->at = NULL;
+}
+
+void ls_host_keep(struct ls_storage *s)
+{
+    if (s)
+        s->refs++;
+}
+
+void ls_host_drop(struct ls_storage *s)
+{
+    if (!s)
+        return;
+    assert(s->refs);
+    if (--s->refs == 0)
+        storage_free(s);
+}
+
+static void item_run(struct item *i, struct ls_stream *s)
+{
+    switch (i->kind) {
+    case LAUNCH:
+        i->fn(i->args, s);
+        return;
+    case MOVE:
+        ls_move_run(i->args, i->count);
+        return;
+    case UPLOAD:
+    case DOWNLOAD:
+        memcpy(i->to, i->from, i->bytes);
+        return;
+    case RECORD:
+    case WAIT:
+    case GIVE:
+    case TASK:
+        return;
+    }
+}
+
+/* Under the lock again: what the item held is let go, what waits for it is woken. */
+static void item_end(struct item *i, struct host *h)
+{
+    for (size_t k = 0; k < i->uses; k++)
+        ls_host_drop(i->use[k]);
+    if (i->kind == RECORD) {
+        i->event->done = true;
+        ls_sched_wake_all(&i->event->waiters);
+    }
+    if (i->tag >= 0 && h->o.done)
+        h->o.done(h->o.done_context, i->tag);
+    if (i->kind == TASK)
+        i->task->finished(i->task);
+}
+
+static enum ls_turn stream_step(struct ls_actor *actor)
+{
+    struct ls_stream *s = (struct ls_stream *)actor;
+    struct item *i = s->head;
+    if (!i) {
+        ls_sched_wait(actor, &s->waiters);
+        return LS_TURN_BLOCKED;
+    }
+    if (i->kind == WAIT && !i->event->done) {
+        ls_sched_wait(actor, &i->event->waiters);
+        return LS_TURN_BLOCKED;
+    }
+    if (i->kind == TASK && !i->task->ready(i->task, actor))
+        return LS_TURN_BLOCKED;
+    if (i->kind == LAUNCH || i->kind == MOVE || i->kind == UPLOAD || i->kind == DOWNLOAD) {
+        ls_sched_leave(actor->sched);
+        item_run(i, s);
+        ls_sched_enter(actor->sched);
+    }
+    s->head = i->next;
+    if (!s->head)
+        s->tail = &s->head;
+    item_end(i, s->host);
+    free(i);
+    return LS_TURN_MOVED;
+}
+
+static void *take(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (!p)
+        ls_out_of_memory(bytes);
+    return p;
+}
+
+static enum ls_code host_open(struct ls_device **out, const struct ls_device_options *o, struct ls_error *err)
+{
+    (void)err;
+    struct host *h = take(sizeof *h);
+    h->d.ops = &ls_device_host;
+    h->o = *o;
+    h->stream = take((o->streams + 1) * sizeof *h->stream);
+    for (size_t i = 0; i < o->streams; i++) {
+        h->stream[i].host = h;
+        h->stream[i].tail = &h->stream[i].head;
+        ls_sched_add(o->sched, &h->stream[i].actor, stream_step);
+    }
+    *out = &h->d;
+    return LS_OK;
+}
+
+static void host_close(struct ls_device *d)
+{
+    if (!d)
+        return;
+    struct host *h = host_of(d);
+    for (size_t i = 0; i < h->o.streams; i++) {
+        for (struct item *t = h->stream[i].head, *next; t; t = next) {
+            next = t->next;
+            free(t); /* tasks are their communicator's */
+        }
+        ls_vec_release(&h->stream[i].waiters);
+    }
+    for (struct ls_event *e = h->events, *next; e; e = next) {
+        next = e->next;
+        ls_vec_release(&e->waiters);
+        free(e);
+    }
+    for (size_t i = 0; i < h->storage.count; i++) {
+        storage_free(h->storage.at[i]);
+        free(h->storage.at[i]);
+    }
+    ls_vec_release(&h->storage);
+    free(h->stream);
+    free(h);
+}
+
+static struct ls_stream *host_stream(struct ls_device *d, unsigned stream)
+{
+    assert(stream < host_of(d)->o.streams);
+    return &host_of(d)->stream[stream];
+}
+
+static struct item *append(struct ls_stream *s, enum kind kind, int64_t tag, size_t args, size_t uses)
+{
+    size_t room = (args + 15) / 16 * 16;
+    struct item *i = take((sizeof *i + 15) / 16 * 16 + room + uses * sizeof *i->use);
+    i->kind = kind;
+    i->tag = tag;
+    i->args = (char *)i + (sizeof *i + 15) / 16 * 16;
+    i->use = (struct ls_storage **)(void *)((char *)i->args + room);
+    i->uses = uses;
+    *s->tail = i;
+    s->tail = &i->next;
+    ls_sched_wake_all(&s->waiters);
+    return i;
+}
+
+static void use(struct item *i, size_t k, struct ls_storage *s)
+{
+    i->use[k] = s;
+    ls_host_keep(s);
+}
+
+static enum ls_code host_alloc(struct ls_device *d, struct ls_stream *pool, uint64_t bytes, enum ls_category category,
+                               struct ls_storage **out, struct ls_error *err)
+{
+    (void)pool;
+    struct host *h = host_of(d);
+    void *at = NULL;
+    if (h->o.bytes_max && h->memory.total + bytes > h->o.bytes_max)
+        return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of device memory: %llu bytes of %s do not fit beside %llu",
+                       (unsigned long long)bytes, ls_category_name(category), (unsigned long long)h->memory.total);
+    if (posix_memalign(&at, 64, bytes ? bytes : 1) != 0)
+        return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of memory: %llu bytes of %s", (unsigned long long)bytes,
+                       ls_category_name(category));
+    /* As in the memory of a device, nothing may rely on what is there; this is a NaN in every floating format. */
+    if (h->o.poison)
+        memset(at, 0xff, bytes);
+    struct ls_storage *s = take(sizeof *s);
+    *s = (struct ls_storage){ .at = at, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };
+    ls_push(&h->storage, s);
+    ls_memory_take(&h->memory, category, bytes);
+    *out = s;
+    return LS_OK;
+}
+
+static void host_free(struct ls_device *d, struct ls_stream *pool, struct ls_storage *s)
+{
+    if (!s)
+        return;
+    ls_memory_give(&host_of(d)->memory, (enum ls_category)s->category, s->bytes);
+    struct item *i = append(pool, GIVE, LS_NO_TAG, 0, 1);
+    i->use[0] = s; /* the owner's reference */
+}
+
+static const struct ls_memory *host_memory(const struct ls_device *d)
+{
+    return &host_of(d)->memory;
+}
+
+static void host_launch(struct ls_device *d, struct ls_stream *s, ls_launch_fn fn, const void *args, size_t args_bytes,
+                        struct ls_storage *const *uses, size_t uses_count, int64_t tag)
+{
+    (void)d;
+    struct item *i = append(s, LAUNCH, tag, args_bytes, uses_count);
+    i->fn = fn;
+    if (args_bytes)
+        memcpy(i->args, args, args_bytes);
+    for (size_t k = 0; k < uses_count; k++)
+        use(i, k, uses[k]);
+}
+
+static void host_move(struct ls_device *d, struct ls_stream *s, const struct ls_move *move, size_t count, int64_t tag)
+{
+    (void)d;
+    struct item *i = append(s, MOVE, tag, count * sizeof *move, 2 * count);
+    if (count)
+        memcpy(i->args, move, count * sizeof *move);
+    i->count = count;
+    for (size_t k = 0; k < count; k++) {
+        use(i, 2 * k, move[k].to.of);
+        use(i, 2 * k + 1, move[k].from.of);
+    }
+}
+
+static struct ls_event *host_record(struct ls_device *d, struct ls_stream *s, int64_t tag)
+{
+    struct host *h = host_of(d);
+    struct ls_event *e = take(sizeof *e);
+    e->next = h->events;
+    h->events = e;
+    append(s, RECORD, tag, 0, 0)->event = e;
+    return e;
+}
+
+static void host_wait(struct ls_device *d, struct ls_stream *s, struct ls_event *e, int64_t tag)
+{
+    (void)d;
+    append(s, WAIT, tag, 0, 0)->event = e;
+}
+
+static bool host_event_done(struct ls_device *d, const struct ls_event *e)
+{
+    (void)d;
+    return e->done;
+}
+
+static void host_event_wait(struct ls_device *d, struct ls_event *e, struct ls_actor *who)
+{
+    (void)d;
+    ls_sched_wait(who, &e->waiters);
+}
+
+static enum ls_code host_event_block(struct ls_device *d, struct ls_event *e, struct ls_error *err)
+{
+    (void)d;
+    (void)e;
+    return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "the host device wakes actors, it blocks no thread");
+}
+
+static void host_upload(struct ls_device *d, struct ls_stream *s, struct ls_storage *to, uint64_t offset, const void *from,
+                        uint64_t bytes)
+{
+    (void)d;
+    struct item *i = append(s, UPLOAD, LS_NO_TAG, 0, 1);
+    i->from = from;
+    i->to = (char *)to->at + offset;
+    i->bytes = bytes;
+    use(i, 0, to);
+}
+
+static void host_download(struct ls_device *d, struct ls_stream *s, void *to, const struct ls_storage *from, uint64_t offset,
+                          uint64_t bytes)
+{
+    (void)d;
+    struct item *i = append(s, DOWNLOAD, LS_NO_TAG, 0, 1);
+    i->from = (const char *)from->at + offset;
+    i->to = to;
+    i->bytes = bytes;
+    use(i, 0, (struct ls_storage *)from);
+}
+
+static enum ls_code host_poll(struct ls_device *d, struct ls_error *err)
+{
+    (void)d;
+    (void)err;
+    return LS_OK;
+}
+
+void ls_host_append(struct ls_stream *s, struct ls_host_task *t)
+{
+    append(s, TASK, LS_NO_TAG, 0, 0)->task = t;
+}
+
+struct ls_sched *ls_host_sched(struct ls_stream *s)
+{
+    return s->actor.sched;
+}
+
+const struct ls_device_ops ls_device_host = {
+    .name = "host", .host_memory = true, .wakes = true, .open = host_open, .close = host_close, .stream = host_stream,
+    .alloc = host_alloc, .free = host_free, .memory = host_memory, .launch = host_launch, .move = host_move,
+    .record = host_record, .wait = host_wait, .event_done = host_event_done, .event_wait = host_event_wait,
+    .event_block = host_event_block, .upload = host_upload, .download = host_download, .poll = host_poll,
+};

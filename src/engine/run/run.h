@@ -1,0 +1,61 @@
+/* src/engine/run/run.h -- runs a job with data, and tells what was seen.
+ *
+ * The program is the whole instruction set: every rank's ops go to a device and to communicators as they are listed. What a run
+ * shows is told in the words of machine.h, from the state of the queues at the end; the machine is not asked. */
+#ifndef LS_ENGINE_RUN_RUN_H
+#define LS_ENGINE_RUN_RUN_H
+
+#include "engine/comm/comm.h"
+#include "engine/run/math.h"
+#include "machine/machine.h"
+
+struct ls_engine_options {
+    bool free;                   /* threads instead of coroutines */
+    uint64_t seed;               /* schedule of the coroutines; 0: lowest actor first */
+    bool nccl_like;              /* pair by position */
+    bool blocking;               /* L1: every stream op holds its thread */
+    bool poison;                 /* new memory holds NaNs */
+    const volatile sig_atomic_t *interrupted; /* may be NULL */
+    const struct ls_device_ops *device;       /* NULL: host */
+    const struct ls_math_ops *math;           /* NULL: nothing computes */
+    void *math_context;
+};
+struct ls_observed {
+    struct ls_outcome outcome;   /* verdict SAFE, HANG, MISMATCH, MISPAIRING or ERROR, as in machine.h; owned by the arena */
+    bool interrupted;            /* nothing else is known then */
+    struct ls_memory *memory;    /* [ranks] */
+    size_t clashes, silent;      /* nccl_like: differences that were met, and those that went through */
+    size_t calls;                /* ops issued that use a communicator */
+    double seconds;
+};
+/* errors  LS_EINPUT: an op that cannot run (see ls_machine_run); LS_EBACKEND: memory, threads, the device */
+LS_MUST_USE enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o,
+                                       struct ls_arena *arena, struct ls_observed *out, struct ls_error *err);
+
+/* What the program's alloc and free ops take, for the first `until` taken ops of a rank (LS_NO_ID: all): the categories that the
+ * program decides. taken: [ops of the rank in list order], or NULL: all. */
+void ls_program_memory(const struct ls_job *job, uint32_t rank, const bool *taken, struct ls_memory *out);
+
+/* ls_math_symbolic's context, one for all ranks. Share (rank, microbatch, step) of a parameter's gradient is a known pattern of
+ * small integers; or, for one share alone, 1 for that share and 0 for all others, so that what arrives is its coefficient. */
+struct ls_share { uint32_t rank, microbatch, step; size_t times; };
+struct ls_symbolic_problem {
+    bool present;
+    uint32_t param, rank, step;  /* the first wrong one: by rank, then step, then order in the optimizer's payload */
+    uint64_t element;            /* of the parameter */
+    double found, expected;
+};
+struct ls_symbolic_shares;
+struct ls_symbolic {
+    bool alone; struct ls_share share;  /* in: one share alone */
+    uint32_t param, rank, step;         /* in, with `alone`: the value noted */
+    bool noted; double found;           /* out */
+    struct ls_symbolic_problem problem; /* out */
+    size_t gradients, corrupted;        /* out: elements compared; elements of gathered parameters that were wrong */
+    size_t parameters;                  /* out: elements of gathered parameters compared */
+    struct ls_symbolic_shares *shares;  /* private */
+};
+/* The shares that a job's programs produce for a parameter until a step, by rank, then program order. Owned by the arena. */
+size_t ls_job_shares(const struct ls_engine_setup *s, uint32_t param, uint32_t step, struct ls_arena *arena, struct ls_share **out);
+
+#endif
