@@ -1,11 +1,9 @@
 #include "cli/cli.h"
+#include "cli/files.h"
 #include "import/recipe.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static bool is_folder(const char *path)
 {
@@ -21,34 +19,10 @@ static const char *find_models(const struct ls_cli *cli, struct ls_arena *arena)
         return given;
     const char *slash = output ? strrchr(output, '/') : NULL;
     const char *beside = slash ? ls_arena_printf(arena, "%.*s/models", (int)(slash - output), output) : output ? "models" : NULL;
-    return beside && is_folder(beside) ? beside : "scenarios/models";
+    return beside && is_folder(beside) ? beside : ls_models_folder(arena);
 }
 
-/* All of it or nothing: a file beside the wanted one takes its place when it is complete. */
-static enum ls_code write_file(const char *path, const char *text, struct ls_arena *arena, struct ls_error *err)
-{
-    char *part = ls_arena_printf(arena, "%s.XXXXXX", path);
-    struct ls_loc at = { path, 0, 0 };
-    int fd = mkstemp(part);
-    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (!f) {
-        enum ls_code rc = ls_fail(err, LS_EBACKEND, at, "cannot write the file: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd), unlink(part);
-        return rc;
-    }
-    mode_t mask = umask(0);
-    umask(mask);
-    bool ok = fputs(text, f) >= 0 && fchmod(fd, 0666 & ~mask) == 0;
-    ok = fclose(f) == 0 && ok;
-    if (ok && rename(part, path) == 0)
-        return LS_OK;
-    enum ls_code rc = ls_fail(err, LS_EBACKEND, at, "cannot write the file: %s", strerror(errno));
-    unlink(part);
-    return rc;
-}
-
-static void print_json(const struct ls_cli *cli, const char *recipe, const struct ls_import_options *o, const struct ls_import *import,
+static void print_json(const struct ls_cli *cli, const char *path, uint64_t world, const struct ls_recipe *recipe, const struct ls_import *import,
                        const struct ls_error *err)
 {
     static const char *const keys[] = { "taken_over", "without_effect", "not_understood", "not_modelled" };
@@ -56,13 +30,13 @@ static void print_json(const struct ls_cli *cli, const char *recipe, const struc
     struct ls_json j;
     ls_cli_json_open(cli, &j, &text);
     ls_json_key(&j, "recipe");
-    ls_json_text(&j, recipe);
+    ls_json_text(&j, path);
     ls_json_key(&j, "world_size");
-    ls_json_uint(&j, o->world_size);
+    ls_json_uint(&j, world);
     ls_json_key(&j, "model_id");
-    ls_json_text(&j, import->model_id);
+    ls_json_text(&j, recipe->model_id);
     ls_json_key(&j, "inventory");
-    ls_json_text(&j, import->inventory);
+    ls_json_text(&j, recipe->inventory ? recipe->inventory->path : NULL);
     for (int kind = LS_IMPORT_TAKEN; kind <= LS_IMPORT_UNSUPPORTED; kind++) {
         ls_json_key(&j, keys[kind]);
         ls_json_array(&j);
@@ -90,21 +64,28 @@ static void print_json(const struct ls_cli *cli, const char *recipe, const struc
     ls_cli_json_close(&j);
 }
 
-static int import_recipe(const struct ls_cli *cli, const char *recipe, struct ls_arena *arena)
+static int import_recipe(const struct ls_cli *cli, const char *path, struct ls_arena *arena)
 {
     struct ls_error err = { 0 };
-    struct ls_import_options o = { .inventory = ls_cli_value(cli, "inventory"), .models = find_models(cli, arena) };
-    struct ls_import import;
-    const char *output = ls_cli_value(cli, "output");
+    uint64_t world = 0;
+    struct ls_inventories known;
+    struct ls_recipe recipe = { 0 };
+    struct ls_import import = { 0 };
+    const char *output = ls_cli_value(cli, "output"), *inventory = ls_cli_value(cli, "inventory");
     if (!ls_cli_value(cli, "world-size"))
         return ls_usage(cli, "import needs --world-size N");
-    if (ls_cli_uint(cli, "world-size", 1, 1 << 20, &o.world_size, &err) != LS_OK)
+    if (ls_cli_uint(cli, "world-size", 1, 1 << 20, &world, &err) != LS_OK)
         return ls_report(cli, &err);
-    enum ls_code rc = ls_import_recipe(recipe, &o, arena, &import, &err);
+    enum ls_code rc = inventory ? ls_inventories_only(inventory, arena, &known, &err)
+                                : ls_inventories_read(find_models(cli, arena), arena, &known, &err);
+    if (rc == LS_OK)
+        rc = ls_recipe_load(path, &known, arena, &recipe, &err);
+    if (rc == LS_OK)
+        rc = ls_recipe_import(&recipe, world, inventory, arena, &import, &err);
     if (rc == LS_OK && output)
-        rc = write_file(output, import.text, arena, &err);
+        rc = ls_write_file(output, import.text, strlen(import.text), &err);
     if (cli->json) {
-        print_json(cli, recipe, &o, &import, rc == LS_OK ? NULL : &err);
+        print_json(cli, path, world, &recipe, &import, rc == LS_OK ? NULL : &err);
         return (int)rc;
     }
     for (size_t i = 0; rc != LS_OK && i < import.notes; i++)

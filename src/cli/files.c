@@ -21,7 +21,8 @@ static bool is_scenario(const char *name)
 
 enum { DEPTH_MAX = 32 };
 
-static enum ls_code add_folder(ls_paths *out, struct ls_arena *arena, const char *path, unsigned depth, struct ls_error *err)
+static enum ls_code add_folder(ls_paths *out, struct ls_arena *arena, const char *path, bool all, unsigned depth,
+                               struct ls_error *err)
 {
     struct ls_loc at = { path, 0, 0 };
     DIR *dir = depth < DEPTH_MAX ? opendir(path) : NULL;
@@ -43,8 +44,8 @@ static enum ls_code add_folder(ls_paths *out, struct ls_arena *arena, const char
         struct stat st;
         if (stat(full, &st) != 0)
             continue; /* gone, or a dangling link */
-        if (S_ISDIR(st.st_mode) && strcmp(names.at[i], "models") != 0 && strcmp(names.at[i], "platforms") != 0)
-            rc = add_folder(out, arena, full, depth + 1, err);
+        if (S_ISDIR(st.st_mode) && (all || (strcmp(names.at[i], "models") != 0 && strcmp(names.at[i], "platforms") != 0)))
+            rc = add_folder(out, arena, full, all, depth + 1, err);
         else if (S_ISREG(st.st_mode) && is_scenario(names.at[i]))
             ls_push(out, full);
     }
@@ -52,7 +53,7 @@ static enum ls_code add_folder(ls_paths *out, struct ls_arena *arena, const char
     return rc;
 }
 
-enum ls_code ls_paths_add(ls_paths *out, struct ls_arena *arena, const char *path, bool *folder, struct ls_error *err)
+static enum ls_code add_path(ls_paths *out, struct ls_arena *arena, const char *path, bool all, bool *folder, struct ls_error *err)
 {
     struct stat st;
     struct ls_loc at = { path, 0, 0 };
@@ -64,10 +65,30 @@ enum ls_code ls_paths_add(ls_paths *out, struct ls_arena *arena, const char *pat
         return LS_OK;
     }
     size_t before = out->count;
-    enum ls_code rc = add_folder(out, arena, path, 0, err);
+    enum ls_code rc = add_folder(out, arena, path, all, 0, err);
     if (rc == LS_OK && out->count == before)
-        rc = ls_fail(err, LS_EINPUT, at, "no scenario (*.yaml) is below the folder '%s'", path);
+        rc = ls_fail(err, LS_EINPUT, at, "no %s (*.yaml) is below the folder '%s'", all ? "recipe" : "scenario", path);
     return rc;
+}
+
+enum ls_code ls_paths_add(ls_paths *out, struct ls_arena *arena, const char *path, bool *folder, struct ls_error *err)
+{
+    return add_path(out, arena, path, false, folder, err);
+}
+
+enum ls_code ls_paths_add_all(ls_paths *out, struct ls_arena *arena, const char *path, bool *folder, struct ls_error *err)
+{
+    return add_path(out, arena, path, true, folder, err);
+}
+
+const char *ls_models_folder(struct ls_arena *arena)
+{
+    static const char here[] = "scenarios/models";
+    const char *installed = getenv("LOCKSTEP_SCENARIOS"); /* set by the lockstep script */
+    struct stat st;
+    if ((stat(here, &st) == 0 && S_ISDIR(st.st_mode)) || !installed || !installed[0])
+        return here;
+    return ls_arena_printf(arena, "%s/models", installed);
 }
 
 enum ls_code ls_write_file(const char *path, const char *text, size_t length, struct ls_error *err)

@@ -15,6 +15,13 @@ typedef LS_VEC(const char *) ls_paths;
  *   errors  LS_EINPUT: no such file, a folder without scenarios; LS_EBACKEND: a folder that cannot be read */
 LS_MUST_USE enum ls_code ls_paths_add(ls_paths *out, struct ls_arena *arena, const char *path, bool *folder, struct ls_error *err);
 
+/* The same, but nothing is left out: of a tree of recipes, a folder may be called models.
+ *   errors  LS_EINPUT: no such file, a folder without *.yaml; LS_EBACKEND: a folder that cannot be read */
+LS_MUST_USE enum ls_code ls_paths_add_all(ls_paths *out, struct ls_arena *arena, const char *path, bool *folder, struct ls_error *err);
+
+/* The folder of inventories: scenarios/models here, or the one that ships with Lockstep. */
+const char *ls_models_folder(struct ls_arena *arena);
+
 /* Writes a file so that it is there whole or not at all: a temporary beside it, then renamed. Symbolic links are followed.
  *   errors  LS_EBACKEND */
 LS_MUST_USE enum ls_code ls_write_file(const char *path, const char *text, size_t length, struct ls_error *err);

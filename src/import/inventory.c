@@ -13,53 +13,91 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The *.yaml files of the folder, sorted. */
-static enum ls_code list_folder(struct importer *i, const char ***out, size_t *count)
+static enum ls_code list_folder(const char *folder, struct ls_arena *arena, const char ***out, size_t *count, struct ls_error *err)
 {
     LS_VEC(const char *) names = { 0 };
-    DIR *dir = opendir(i->options->models);
+    DIR *dir = opendir(folder);
     if (!dir)
-        return ls_fail(i->err, LS_EINPUT, (struct ls_loc){ ls_arena_str(i->arena, i->options->models), 0, 0 },
-                       "cannot open the folder of inventories: %s", strerror(errno));
+        return ls_fail(err, LS_EINPUT, (struct ls_loc){ ls_arena_str(arena, folder), 0, 0 }, "cannot open the folder of inventories: %s",
+                       strerror(errno));
     for (struct dirent *e; (e = readdir(dir));) {
         size_t length = strlen(e->d_name);
         if (length > 5 && strcmp(e->d_name + length - 5, ".yaml") == 0)
-            ls_push(&names, ls_arena_str(i->arena, e->d_name));
+            ls_push(&names, ls_arena_printf(arena, "%s/%s", folder, e->d_name));
     }
     closedir(dir);
-    qsort(names.at, names.count, sizeof *names.at, by_name);
+    if (names.count)
+        qsort(names.at, names.count, sizeof *names.at, by_name);
     *count = names.count;
-    *out = names.count ? ls_arena_copy(i->arena, names.at, names.count * sizeof *names.at) : NULL;
+    *out = names.count ? ls_arena_copy(arena, names.at, names.count * sizeof *names.at) : NULL;
     ls_vec_release(&names);
     return LS_OK;
 }
 
-static bool names_model(const struct ls_yaml_node *inventory, const char *model_id)
+static enum ls_code read_inventory(const char *path, struct ls_arena *arena, struct ls_inventory *out, struct ls_error *err)
 {
-    const struct ls_yaml_node *ids = inventory->kind == LS_YAML_MAP ? ls_yaml_get(inventory, "model_ids") : NULL;
-    for (size_t k = 0; ids && ids->kind == LS_YAML_LIST && k < ids->count; k++)
-        if (ls_yaml_is_text(ids->item[k], model_id))
-            return true;
-    return false;
+    const struct ls_yaml_node *root;
+    struct ls_arena scratch; /* the tree is large, and two lists are kept */
+    ls_arena_init(&scratch, 0);
+    enum ls_code rc = ls_yaml_load_file(path, &scratch, &root, err);
+    *out = (struct ls_inventory){ .path = ls_arena_str(arena, path) };
+    if (rc != LS_OK && err)
+        err->input.file = out->path;
+    bool map = rc == LS_OK && root->kind == LS_YAML_MAP;
+    const struct ls_yaml_node *ids = map ? ls_yaml_get(root, "model_ids") : NULL, *conditions = map ? ls_yaml_get(root, "conditions") : NULL;
+    if (ids && ids->kind == LS_YAML_LIST) {
+        const char **id = LS_NEW(arena, const char *, ids->count + 1);
+        for (size_t k = 0; k < ids->count; k++)
+            if (ids->item[k]->kind == LS_YAML_SCALAR)
+                id[out->model_ids++] = ls_arena_str(arena, ids->item[k]->text);
+        out->model_id = id;
+    }
+    if (conditions && conditions->kind == LS_YAML_MAP) {
+        const char **condition = LS_NEW(arena, const char *, conditions->count + 1);
+        for (size_t k = 0; k < conditions->count; k++)
+            condition[out->conditions++] = ls_arena_str(arena, conditions->pair[k].key->text);
+        out->condition = condition;
+    }
+    ls_arena_release(&scratch);
+    return rc;
 }
 
-enum ls_code import_find_inventory(struct importer *i)
+static enum ls_code read_inventories(const char **path, size_t count, struct ls_arena *arena, struct ls_inventories *out, struct ls_error *err)
 {
-    const char **file = &(const char *){ i->options->inventory };
-    size_t files = 1;
-    enum ls_code rc = i->options->inventory ? LS_OK : list_folder(i, &file, &files);
-    for (size_t f = 0; rc == LS_OK && f < files && !i->out->inventory; f++) {
-        const char *path = i->options->inventory ? file[f] : ls_arena_printf(i->arena, "%s/%s", i->options->models, file[f]);
-        const struct ls_yaml_node *root;
-        rc = ls_yaml_load_file(path, i->arena, &root, i->err);
-        if (rc != LS_OK || (!i->options->inventory && !names_model(root, i->out->model_id)))
-            continue;
-        i->out->inventory = path;
-        const struct ls_yaml_node *conditions = root->kind == LS_YAML_MAP ? ls_yaml_get(root, "conditions") : NULL;
-        size_t n = 0;
-        for (size_t k = 0; conditions && conditions->kind == LS_YAML_MAP && k < conditions->count && n < 15; k++)
-            i->conditions[n++] = conditions->pair[k].key->text;
-    }
+    struct ls_inventory *entry = LS_NEW(arena, struct ls_inventory, count + 1);
+    enum ls_code rc = LS_OK;
+    for (size_t k = 0; k < count && rc == LS_OK; k++)
+        rc = read_inventory(path[k], arena, &entry[k], err);
+    *out = (struct ls_inventories){ .entry = entry, .count = rc == LS_OK ? count : 0 };
     return rc;
+}
+
+enum ls_code ls_inventories_read(const char *folder, struct ls_arena *arena, struct ls_inventories *out, struct ls_error *err)
+{
+    const char **path = NULL;
+    size_t count = 0;
+    *out = (struct ls_inventories){ 0 };
+    enum ls_code rc = list_folder(folder, arena, &path, &count, err);
+    return rc == LS_OK ? read_inventories(path, count, arena, out, err) : rc;
+}
+
+enum ls_code ls_inventories_only(const char *path, struct ls_arena *arena, struct ls_inventories *out, struct ls_error *err)
+{
+    enum ls_code rc = read_inventories(&path, 1, arena, out, err);
+    out->any_model = true;
+    return rc;
+}
+
+const struct ls_inventory *import_find_inventory(const struct ls_inventories *known, const char *model_id)
+{
+    for (size_t f = 0; f < known->count; f++) {
+        if (known->any_model)
+            return &known->entry[f];
+        for (size_t k = 0; k < known->entry[f].model_ids; k++)
+            if (strcmp(known->entry[f].model_id[k], model_id) == 0)
+                return &known->entry[f];
+    }
+    return NULL;
 }
 
 /* `*` matches anything, dots included; a dot any one character, as in the regular expressions it becomes. */
@@ -173,7 +211,7 @@ enum ls_code import_peft_targets(struct importer *i, const struct ls_yaml_node *
         include = fallback, includes = 1;
     struct ls_names *names = ls_names_open();
     struct ls_model m;
-    rc = ls_model_load(i->out->inventory, i->arena, names, &m, i->err);
+    rc = ls_model_load(i->recipe->inventory->path, i->arena, names, &m, i->err);
     bool *wanted = rc == LS_OK ? LS_NEW(i->arena, bool, m.modules) : NULL;
     target = rc == LS_OK ? LS_NEW(i->arena, const char *, m.modules) : NULL;
     for (size_t k = 0; rc == LS_OK && k < m.modules; k++) {

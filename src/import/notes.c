@@ -84,15 +84,23 @@ void import_note(struct importer *i, enum ls_import_kind kind, const char *key, 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    ls_push(&i->note, ((struct ls_import_note){ kind, import_clean(i->arena, key), ls_arena_str(i->arena, text),
-                                                value ? value->at : i->root->at }));
+    ls_push(&i->note, ((struct ls_import_note){ .kind = kind, .key = import_clean(i->arena, key), .what = ls_arena_str(i->arena, text),
+                                                .at = value ? value->at : i->recipe->root->at }));
     if (value)
         ls_push(&i->seen, value);
 }
 
-const struct ls_yaml_node *import_get(const struct importer *i, const char *path)
+void import_unsupported(struct importer *i, const char *key, const struct ls_yaml_node *value, const char *part)
 {
-    const struct ls_yaml_node *n = i->root;
+    import_note(i, LS_IMPORT_UNSUPPORTED, key, value, "%s%s%s", value ? import_value(i, value) : "", value ? ": " : "", part);
+    struct ls_import_note *n = &i->note.at[i->note.count - 1];
+    n->part = part;
+    n->value = value && value->kind == LS_YAML_SCALAR ? import_value(i, value) : NULL;
+}
+
+const struct ls_yaml_node *ls_recipe_get(const struct ls_recipe *r, const char *path)
+{
+    const struct ls_yaml_node *n = r->root;
     while (n && n->kind == LS_YAML_MAP) {
         char key[80];
         const char *dot = strchr(path, '.');
@@ -166,7 +174,8 @@ static void walk(struct importer *i, const struct ls_yaml_node *n, const char *p
 
 void import_walk(struct importer *i)
 {
-    for (size_t k = 0; k < i->root->count; k++)
-        if (!was_seen(i, i->root->pair[k].value))
-            walk(i, i->root->pair[k].value, i->root->pair[k].key->text, NULL);
+    const struct ls_yaml_node *root = i->recipe->root;
+    for (size_t k = 0; k < root->count; k++)
+        if (!was_seen(i, root->pair[k].value))
+            walk(i, root->pair[k].value, root->pair[k].key->text, NULL);
 }

@@ -14,11 +14,6 @@ static uint64_t read_size(const struct ls_yaml_node *n, uint64_t otherwise)
     return value ? value : otherwise;
 }
 
-static void unsupported(struct importer *i, const char *key, const struct ls_yaml_node *value, const char *why)
-{
-    import_note(i, LS_IMPORT_UNSUPPORTED, key, value, "%s%s%s", value ? import_value(i, value) : "", value ? ": " : "", why);
-}
-
 static void add_quoted(struct ls_str *s, const char *text)
 {
     ls_str_add(s, "\"");
@@ -35,11 +30,11 @@ static void add_quoted(struct ls_str *s, const char *text)
 /* Takes a scalar over as it stands: "key: value". */
 static void take_scalar(struct importer *i, const char *path, const char *indent)
 {
-    const struct ls_yaml_node *n = import_get(i, path);
+    const struct ls_yaml_node *n = ls_recipe_get(i->recipe, path);
     if (!n)
         return;
     if (n->kind != LS_YAML_SCALAR) {
-        unsupported(i, path, n, "a single value was expected");
+        import_unsupported(i, path, n, "a single value was expected");
         return;
     }
     const char *leaf = strrchr(path, '.') ? strrchr(path, '.') + 1 : path, *value = import_value(i, n);
@@ -52,45 +47,50 @@ static void take_scalar(struct importer *i, const char *path, const char *indent
     import_note(i, LS_IMPORT_TAKEN, path, n, "%s", value);
 }
 
-static enum ls_code read_mesh(struct importer *i)
+static void read_mesh(struct importer *i)
 {
-    static const struct { const char *path, *what; } later[] = {
-        { "distributed.cp_size", "context parallelism" }, { "distributed.tp_size", "tensor parallelism" },
-        { "distributed.pp_size", "pipeline parallelism" }, { "distributed.ep_size", "expert parallelism" } };
-    uint64_t inner = 1, world = i->options->world_size;
+    struct ls_recipe *r = i->recipe;
+    const struct { const char *path, *what; uint64_t *to; } later[] = {
+        { "distributed.cp_size", "context parallelism", &r->cp }, { "distributed.tp_size", "tensor parallelism", &r->tp },
+        { "distributed.pp_size", "pipeline parallelism", &r->pp }, { "distributed.ep_size", "expert parallelism", &r->ep } };
     for (size_t k = 0; k < sizeof later / sizeof *later; k++) {
-        const struct ls_yaml_node *n = import_get(i, later[k].path);
-        uint64_t size = read_size(n, 1);
-        if (k < 3)
-            inner *= size;
-        if (n && size > 1)
-            unsupported(i, later[k].path, n, later[k].what);
+        const struct ls_yaml_node *n = ls_recipe_get(r, later[k].path);
+        *later[k].to = read_size(n, 1);
+        if (n && *later[k].to > 1)
+            import_unsupported(i, later[k].path, n, later[k].what);
         else if (n)
             import_note(i, LS_IMPORT_TAKEN, later[k].path, n, "1");
     }
-    const struct ls_yaml_node *dp = import_get(i, "distributed.dp_size"), *replicate = import_get(i, "distributed.dp_replicate_size");
-    struct ls_loc at = dp ? dp->at : i->root->at;
+    r->dp = read_size(ls_recipe_get(r, "distributed.dp_size"), 0);
+    r->dp_replicate = read_size(ls_recipe_get(r, "distributed.dp_replicate_size"), 1);
+}
+
+static enum ls_code fit_mesh(struct importer *i)
+{
+    const struct ls_recipe *r = i->recipe;
+    uint64_t inner = r->cp * r->tp * r->pp, world = i->world;
+    const struct ls_yaml_node *dp = ls_recipe_get(r, "distributed.dp_size"), *replicate = ls_recipe_get(r, "distributed.dp_replicate_size");
+    struct ls_loc at = dp ? dp->at : r->root->at;
     if (world % inner)
         return ls_fail(i->err, LS_EINPUT, at, "the world size %" PRIu64 " is not a multiple of cp x tp x pp = %" PRIu64, world, inner);
-    i->dp = read_size(dp, world / inner);
+    i->dp = r->dp ? r->dp : world / inner;
     if (i->dp * inner != world)
         return ls_fail(i->err, LS_EINPUT, at, "'dp_size' %" PRIu64 " with cp x tp x pp = %" PRIu64 " is not the world size %" PRIu64, i->dp,
                        inner, world);
-    import_note(i, LS_IMPORT_TAKEN, "distributed.dp_size", dp, "%" PRIu64 "%s", i->dp, read_size(dp, 0) ? "" : ", from the world size");
-    i->dp_replicate = read_size(replicate, 1);
-    if (i->dp % i->dp_replicate || (i->dp_replicate > 1 && i->dp_replicate >= i->dp))
+    import_note(i, LS_IMPORT_TAKEN, "distributed.dp_size", dp, "%" PRIu64 "%s", i->dp, r->dp ? "" : ", from the world size");
+    if (i->dp % r->dp_replicate || (r->dp_replicate > 1 && r->dp_replicate >= i->dp))
         return ls_fail(i->err, LS_EINPUT, replicate->at, "'dp_replicate_size' %" PRIu64 " does not divide 'dp_size' %" PRIu64
-                       ", or is not smaller", i->dp_replicate, i->dp);
+                       ", or is not smaller", r->dp_replicate, i->dp);
     if (replicate)
-        import_note(i, LS_IMPORT_TAKEN, "distributed.dp_replicate_size", replicate, "%" PRIu64, i->dp_replicate);
+        import_note(i, LS_IMPORT_TAKEN, "distributed.dp_replicate_size", replicate, "%" PRIu64, r->dp_replicate);
     return LS_OK;
 }
 
 static void read_strategy(struct importer *i)
 {
-    const struct ls_yaml_node *strategy = import_get(i, "distributed.strategy"), *target = import_get(i, "distributed._target_");
+    const struct ls_yaml_node *strategy = ls_recipe_get(i->recipe, "distributed.strategy"), *target = ls_recipe_get(i->recipe, "distributed._target_");
     if (strategy && !ls_yaml_is_text(strategy, "fsdp2"))
-        unsupported(i, "distributed.strategy", strategy, "only fsdp2 is");
+        import_unsupported(i, "distributed.strategy", strategy, "a strategy other than fsdp2");
     else if (strategy)
         import_note(i, LS_IMPORT_TAKEN, "distributed.strategy", strategy, "fsdp2");
     if (!target)
@@ -99,7 +99,7 @@ static void read_strategy(struct importer *i)
     if (strcmp(leaf, "FSDP2Manager") == 0 || strcmp(leaf, "FSDP2Config") == 0)
         import_note(i, LS_IMPORT_TAKEN, "distributed._target_", target, "strategy: fsdp2");
     else
-        unsupported(i, "distributed._target_", target, "only FSDP2Manager is");
+        import_unsupported(i, "distributed._target_", target, "a manager other than FSDP2Manager");
 }
 
 /* What cannot be a scenario whatever its values are. */
@@ -117,41 +117,51 @@ static void read_unsupported(struct importer *i)
         { "distributed.offload_policy", "offloading to the host" },
     };
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-        const struct ls_yaml_node *n = import_get(i, parts[k].path);
+        const struct ls_yaml_node *n = ls_recipe_get(i->recipe, parts[k].path);
         if (n && !ls_yaml_is_null(n))
-            unsupported(i, parts[k].path, n, parts[k].why);
+            import_unsupported(i, parts[k].path, n, parts[k].why);
     }
 }
 
-static enum ls_code read_model(struct importer *i)
+static void read_model(struct importer *i, const struct ls_inventories *known)
 {
+    struct ls_recipe *r = i->recipe;
     const char *path = "model.pretrained_model_name_or_path";
-    const struct ls_yaml_node *id = import_get(i, path);
+    const struct ls_yaml_node *id = ls_recipe_get(r, path);
     if (!id) {
         path = "model.config.pretrained_model_name_or_path";
-        id = import_get(i, path);
+        id = ls_recipe_get(r, path);
     }
     if (!id || id->kind != LS_YAML_SCALAR) {
-        unsupported(i, "model", import_get(i, "model"), "a model that is put together, without pretrained_model_name_or_path");
-        return LS_OK;
+        import_unsupported(i, "model", ls_recipe_get(r, "model"), "a model that is put together, without pretrained_model_name_or_path");
+        return;
     }
-    i->out->model_id = id->text;
-    enum ls_code rc = import_find_inventory(i);
-    if (rc != LS_OK)
-        return rc;
-    if (!i->out->inventory)
-        unsupported(i, path, id, "no inventory has it among its model_ids; record one with tests/oracle/record_inventory.py");
+    r->model_id = id->text;
+    r->inventory = import_find_inventory(known, id->text);
+    if (!r->inventory)
+        import_unsupported(i, path, id, "no inventory has it among its model_ids; record one with tests/oracle/record_inventory.py");
     else
-        import_note(i, LS_IMPORT_TAKEN, path, id, "%s: %s", import_value(i, id), i->out->inventory);
-    return LS_OK;
+        import_note(i, LS_IMPORT_TAKEN, path, id, "%s: %s", import_value(i, id), r->inventory->path);
+}
+
+/* AutoModel reads PER-LAYER as per_layer. */
+static void read_policy(struct importer *i)
+{
+    const struct ls_yaml_node *frozen = ls_recipe_get(i->recipe, "distributed.multimodal.frozen_sharding");
+    if (!frozen || frozen->kind != LS_YAML_SCALAR)
+        return;
+    char *value = ls_arena_str(i->arena, import_value(i, frozen));
+    for (char *c = value; *c; c++)
+        *c = *c == '-' ? '_' : *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+    i->recipe->frozen_sharding = value;
 }
 
 static enum ls_code write_peft(struct importer *i)
 {
-    const struct ls_yaml_node *peft = import_get(i, "peft"), *dim;
+    const struct ls_yaml_node *peft = ls_recipe_get(i->recipe, "peft"), *dim;
     const char **target;
     size_t targets;
-    if (!peft || ls_yaml_is_null(peft) || !i->out->inventory)
+    if (!peft || ls_yaml_is_null(peft) || !i->recipe->inventory)
         return LS_OK;
     enum ls_code rc = ls_yaml_map(peft, "peft", i->err);
     if (rc == LS_OK)
@@ -173,8 +183,8 @@ static enum ls_code write_peft(struct importer *i)
     import_note(i, LS_IMPORT_TAKEN, "peft.dim", dim, "rank %" PRIu64, rank);
     static const char *const keys[] = { "peft.target_modules", "peft.exclude_modules" };
     for (size_t k = 0; k < 2; k++)
-        if (import_get(i, keys[k]))
-            import_note(i, LS_IMPORT_TAKEN, keys[k], import_get(i, keys[k]), "%zu targets", targets);
+        if (ls_recipe_get(i->recipe, keys[k]))
+            import_note(i, LS_IMPORT_TAKEN, keys[k], ls_recipe_get(i->recipe, keys[k]), "%zu targets", targets);
     const struct ls_yaml_node *every = ls_yaml_get(peft, "match_all_linear");
     if (every && ls_yaml_is_text(every, "true"))
         import_note(i, LS_IMPORT_TAKEN, "peft.match_all_linear", every, "%zu targets", targets);
@@ -185,7 +195,7 @@ static void write_freeze(struct importer *i)
 {
     static const char *const keys[] = { "freeze_config.freeze_vision_tower", "freeze_config.freeze_audio_tower",
                                         "freeze_config.freeze_language_model", "freeze_config.freeze_video_embedder" };
-    const struct ls_yaml_node *n = import_get(i, "freeze_config");
+    const struct ls_yaml_node *n = ls_recipe_get(i->recipe, "freeze_config");
     if (!n || ls_yaml_is_null(n))
         return;
     ls_str_add(&i->text, "freeze_config:\n");
@@ -199,20 +209,18 @@ static void write_freeze(struct importer *i)
 /* The policy of `distributed.multimodal`, as it stands. */
 static void write_multimodal(struct importer *i)
 {
-    const struct ls_yaml_node *enabled = import_get(i, "distributed.multimodal.vision.frame_sharding.enabled");
+    const struct ls_yaml_node *enabled = ls_recipe_get(i->recipe, "distributed.multimodal.vision.frame_sharding.enabled");
     if (enabled && ls_yaml_is_text(enabled, "true"))
-        unsupported(i, "distributed.multimodal.vision.frame_sharding.enabled", enabled, "frames cut over context-parallel ranks");
-    if (!import_get(i, "distributed.multimodal.frozen_sharding"))
+        import_unsupported(i, "distributed.multimodal.vision.frame_sharding.enabled", enabled, "frames cut over context-parallel ranks");
+    if (!ls_recipe_get(i->recipe, "distributed.multimodal.frozen_sharding"))
         return;
     const char *path = "distributed.multimodal.frozen_sharding";
-    const struct ls_yaml_node *frozen = import_get(i, path);
+    const struct ls_yaml_node *frozen = ls_recipe_get(i->recipe, path);
     if (frozen->kind != LS_YAML_SCALAR) {
-        unsupported(i, path, frozen, "a single value was expected");
+        import_unsupported(i, path, frozen, "a single value was expected");
         return;
     }
-    char *value = ls_arena_str(i->arena, import_value(i, frozen)); /* AutoModel reads PER-LAYER as per_layer */
-    for (char *c = value; *c; c++)
-        *c = *c == '-' ? '_' : *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+    const char *value = i->recipe->frozen_sharding;
     ls_str_add(&i->text, "  multimodal:\n    frozen_sharding: ");
     add_quoted(&i->text, value);
     ls_str_add(&i->text, "\n");
@@ -222,9 +230,9 @@ static void write_multimodal(struct importer *i)
 static void write_checkpointing(struct importer *i)
 {
     const char *path = "distributed.activation_checkpointing", *scope_path = "distributed.activation_checkpointing_scope";
-    const struct ls_yaml_node *n = import_get(i, path), *scope = import_get(i, scope_path);
+    const struct ls_yaml_node *n = ls_recipe_get(i->recipe, path), *scope = ls_recipe_get(i->recipe, scope_path);
     if (scope && !ls_yaml_is_null(scope) && !ls_yaml_is_text(scope, "all"))
-        unsupported(i, scope_path, scope, "a scope other than all");
+        import_unsupported(i, scope_path, scope, "a scope other than all");
     if (!n)
         return;
     if (ls_yaml_is_text(n, "selective")) {
@@ -239,7 +247,7 @@ static void write_checkpointing(struct importer *i)
 static void write_mp_policy(struct importer *i)
 {
     static const char *const keys[] = { "param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs" };
-    const struct ls_yaml_node *n = import_get(i, "distributed.mp_policy");
+    const struct ls_yaml_node *n = ls_recipe_get(i->recipe, "distributed.mp_policy");
     if (!n || n->kind != LS_YAML_MAP)
         return;
     ls_str_add(&i->text, "  mp_policy:\n");
@@ -255,13 +263,13 @@ static void write_distributed(struct importer *i)
     static const char *const plain[] = { "distributed.reshard_after_forward", "distributed.enable_fsdp2_prefetch",
                                          "distributed.fsdp2_forward_prefetch_depth", "distributed.fsdp2_backward_prefetch_depth" };
     ls_str_printf(&i->text, "distributed:\n  strategy: fsdp2\n  rules: automodel\n  dp_size: %" PRIu64 "\n", i->dp);
-    if (i->dp_replicate > 1)
-        ls_str_printf(&i->text, "  dp_replicate_size: %" PRIu64 "\n", i->dp_replicate);
+    if (i->recipe->dp_replicate > 1)
+        ls_str_printf(&i->text, "  dp_replicate_size: %" PRIu64 "\n", i->recipe->dp_replicate);
     for (size_t k = 0; k < sizeof plain / sizeof *plain; k++)
         take_scalar(i, plain[k], "  ");
     write_checkpointing(i);
     write_mp_policy(i);
-    if (import_get(i, "distributed.defer_fsdp_grad_sync"))
+    if (ls_recipe_get(i->recipe, "distributed.defer_fsdp_grad_sync"))
         take_scalar(i, "distributed.defer_fsdp_grad_sync", "  ");
     else
         ls_str_add(&i->text, "  defer_fsdp_grad_sync: true # AutoModel's default\n");
@@ -270,11 +278,11 @@ static void write_distributed(struct importer *i)
 
 static enum ls_code read_batch(struct importer *i)
 {
-    const struct ls_yaml_node *global = import_get(i, "step_scheduler.global_batch_size"),
-                              *local = import_get(i, "step_scheduler.local_batch_size");
+    const struct ls_yaml_node *global = ls_recipe_get(i->recipe, "step_scheduler.global_batch_size"),
+                              *local = ls_recipe_get(i->recipe, "step_scheduler.local_batch_size");
     uint64_t g = 1, b = 1;
     if (!global || !local)
-        return ls_fail(i->err, LS_EINPUT, i->root->at, "'step_scheduler' lacks '%s'", global ? "local_batch_size" : "global_batch_size");
+        return ls_fail(i->err, LS_EINPUT, i->recipe->root->at, "'step_scheduler' lacks '%s'", global ? "local_batch_size" : "global_batch_size");
     enum ls_code rc = ls_yaml_uint(global, "global_batch_size", 1, 1 << 30, &g, i->err);
     if (rc == LS_OK)
         rc = ls_yaml_uint(local, "local_batch_size", 1, 1 << 20, &b, i->err);
@@ -295,9 +303,10 @@ static void write_batch(struct importer *i)
     static const struct { const char *condition, *key; } keys[] = { { "image", "images" }, { "video", "videos" }, { "audio", "audios" } };
     ls_str_printf(&i->text, "batch:\n  microbatches: %" PRIu64 "\n  samples: # the weakest assumption: any of these on any rank\n"
                   "    - {text: 512}\n", i->microbatches);
-    for (size_t c = 0; i->conditions[c]; c++)
+    const struct ls_inventory *inventory = i->recipe->inventory;
+    for (size_t c = 0; inventory && c < inventory->conditions; c++)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            if (strcmp(i->conditions[c], keys[k].condition) == 0)
+            if (strcmp(inventory->condition[c], keys[k].condition) == 0)
                 ls_str_printf(&i->text, "    - {text: 512, %s: 1}\n", keys[k].key);
     ls_str_add(&i->text, "  execution: any\n  steps: any\n");
 }
@@ -305,28 +314,29 @@ static void write_batch(struct importer *i)
 /* The VLM recipes reduce token counts before and the loss after the microbatches, and clip to 1.0 unless told otherwise. */
 static void write_step(struct importer *i)
 {
-    const struct ls_yaml_node *n = import_get(i, "clip_grad_norm.max_norm");
+    const struct ls_yaml_node *n = ls_recipe_get(i->recipe, "clip_grad_norm.max_norm");
     bool off = n && (ls_yaml_is_null(n) || ls_yaml_is_text(n, "0") || ls_yaml_is_text(n, "0.0"));
     ls_str_printf(&i->text, "step:\n  clip_grad_norm: %s\n  metrics: [label_tokens, tokens, loss]\n", off ? "false" : "true");
     if (n)
         import_note(i, LS_IMPORT_TAKEN, "clip_grad_norm.max_norm", n, off ? "off" : "on");
 }
 
-static void write_head(struct importer *i, const char *path)
+static void write_head(struct importer *i)
 {
+    const char *path = i->recipe->path;
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path, *dot = strrchr(base, '.');
     const char *name = ls_arena_strn(i->arena, base, dot && dot != base ? (size_t)(dot - base) : strlen(base));
     ls_str_add(&i->text, "lockstep: 1\nname: ");
     add_quoted(&i->text, name);
     ls_str_add(&i->text, "\nquestion: Do all ranks issue the same collectives, whatever media each of them holds?\nmodel:\n  inventory: ");
-    const char *inventory = i->out->inventory ? i->out->inventory : "", *slash = strrchr(inventory, '/');
-    add_quoted(&i->text, i->options->inventory || !slash ? inventory : ls_arena_printf(i->arena, "models/%s", slash + 1));
+    const char *inventory = i->recipe->inventory ? i->recipe->inventory->path : "", *slash = strrchr(inventory, '/');
+    add_quoted(&i->text, i->inventory ? i->inventory : slash ? ls_arena_printf(i->arena, "models/%s", slash + 1) : inventory);
     ls_str_add(&i->text, "\n");
 }
 
 static void write_lists(struct importer *i)
 {
-    ls_str_printf(&i->text, "\n# Imported for %" PRIu64 " ranks.\n", i->options->world_size);
+    ls_str_printf(&i->text, "\n# Imported for %" PRIu64 " ranks.\n", i->world);
     for (int kind = LS_IMPORT_TAKEN; kind <= LS_IMPORT_UNKNOWN; kind++) {
         ls_str_printf(&i->text, "# %s:\n", ls_import_kind_title((enum ls_import_kind)kind));
         for (size_t k = 0; k < i->note.count; k++)
@@ -347,24 +357,53 @@ static void sort_notes(struct importer *i)
     }
 }
 
-static enum ls_code import(struct importer *i, const char *path)
+static void keep(struct importer *i, struct ls_recipe *r)
 {
-    enum ls_code rc = ls_yaml_map(i->root, "recipe", i->err);
-    if (rc == LS_OK && (!import_get(i, "model") || !import_get(i, "distributed"))) {
-        rc = ls_fail(i->err, LS_EINPUT, i->root->at, "this is no AutoModel recipe: '%s' is missing",
-                     import_get(i, "model") ? "distributed" : "model");
-    }
+    r->notes = i->note.count;
+    r->note = i->note.count ? ls_arena_copy(i->arena, i->note.at, i->note.count * sizeof *i->note.at) : NULL;
+    r->seens = i->seen.count;
+    r->seen = i->seen.count ? ls_arena_copy(i->arena, i->seen.at, i->seen.count * sizeof *i->seen.at) : NULL;
+}
+
+static void release(struct importer *i)
+{
+    ls_vec_release(&i->note);
+    ls_vec_release(&i->seen);
+    ls_str_release(&i->text);
+}
+
+enum ls_code ls_recipe_load(const char *path, const struct ls_inventories *known, struct ls_arena *arena, struct ls_recipe *out,
+                            struct ls_error *err)
+{
+    *out = (struct ls_recipe){ .path = ls_arena_str(arena, path), .dp_replicate = 1, .cp = 1, .tp = 1, .pp = 1, .ep = 1 };
+    struct importer i = { .arena = arena, .err = err, .recipe = out };
+    enum ls_code rc = ls_yaml_load_file(path, arena, &out->root, err);
+    if (rc == LS_OK)
+        rc = ls_yaml_map(out->root, "recipe", err);
+    if (rc == LS_OK && (!ls_recipe_get(out, "model") || !ls_recipe_get(out, "distributed")))
+        rc = ls_fail(err, LS_EINPUT, out->root->at, "this is no AutoModel recipe: '%s' is missing",
+                     ls_recipe_get(out, "model") ? "distributed" : "model");
     if (rc != LS_OK)
         return rc;
-    read_strategy(i);
-    read_unsupported(i);
-    rc = read_model(i);
-    if (rc == LS_OK)
-        rc = read_mesh(i);
+    read_strategy(&i);
+    read_unsupported(&i);
+    read_model(&i, known);
+    read_mesh(&i);
+    read_policy(&i);
+    out->global_batch = read_size(ls_recipe_get(out, "step_scheduler.global_batch_size"), 0);
+    out->local_batch = read_size(ls_recipe_get(out, "step_scheduler.local_batch_size"), 0);
+    keep(&i, out);
+    release(&i);
+    return LS_OK;
+}
+
+static enum ls_code import(struct importer *i, struct ls_import *out)
+{
+    enum ls_code rc = fit_mesh(i);
     if (rc == LS_OK)
         rc = read_batch(i);
     if (rc == LS_OK) {
-        write_head(i, path);
+        write_head(i);
         rc = write_peft(i);
     }
     if (rc == LS_OK) {
@@ -373,6 +412,8 @@ static enum ls_code import(struct importer *i, const char *path)
         write_batch(i);
         write_step(i);
         import_walk(i);
+        if (i->recipe->inventory)
+            out->part = ls_arena_str(i->arena, ls_str_text(&i->text));
     }
     sort_notes(i);
     /* What is not modelled matters more than a world size that does not fit. */
@@ -382,22 +423,23 @@ static enum ls_code import(struct importer *i, const char *path)
     if (rc != LS_OK)
         return rc;
     write_lists(i);
-    i->out->text = ls_arena_str(i->arena, ls_str_text(&i->text));
+    out->text = ls_arena_str(i->arena, ls_str_text(&i->text));
     return LS_OK;
 }
 
-enum ls_code ls_import_recipe(const char *path, const struct ls_import_options *o, struct ls_arena *arena, struct ls_import *out,
-                              struct ls_error *err)
+enum ls_code ls_recipe_import(const struct ls_recipe *r, uint64_t world_size, const char *inventory, struct ls_arena *arena,
+                              struct ls_import *out, struct ls_error *err)
 {
+    struct ls_recipe copy = *r;
     *out = (struct ls_import){ 0 };
-    struct importer i = { .arena = arena, .err = err, .options = o, .out = out };
-    enum ls_code rc = ls_yaml_load_file(path, arena, &i.root, err);
-    if (rc == LS_OK)
-        rc = import(&i, path);
+    struct importer i = { .arena = arena, .err = err, .recipe = &copy, .world = world_size, .inventory = inventory };
+    for (size_t k = 0; k < r->notes; k++)
+        ls_push(&i.note, r->note[k]);
+    for (size_t k = 0; k < r->seens; k++)
+        ls_push(&i.seen, r->seen[k]);
+    enum ls_code rc = import(&i, out);
     out->notes = i.note.count;
     out->note = i.note.count ? ls_arena_copy(arena, i.note.at, i.note.count * sizeof *i.note.at) : NULL;
-    ls_vec_release(&i.note);
-    ls_vec_release(&i.seen);
-    ls_str_release(&i.text);
+    release(&i);
     return rc;
 }

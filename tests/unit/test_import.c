@@ -36,6 +36,22 @@ static enum ls_code load(void)
     return ls_scenario_read(import.text, strlen(import.text), LS_SOURCE_DIR "/scenarios/imported.yaml", &arena, names, &scenario, &err);
 }
 
+static enum ls_code import_file(const char *path, const char *models, uint64_t world)
+{
+    static struct ls_arena kept; /* inventories are large: read once per folder */
+    static const char *of;
+    static struct ls_inventories known;
+    if (of != models) {
+        ls_arena_release(&kept);
+        cr_assert_eq(ls_inventories_read(models, &kept, &known, &err), LS_OK, "%s", err.text);
+        of = models;
+    }
+    struct ls_recipe recipe;
+    enum ls_code rc = ls_recipe_load(path, &known, &arena, &recipe, &err);
+    import = (struct ls_import){ 0 };
+    return rc == LS_OK ? ls_recipe_import(&recipe, world, NULL, &arena, &import, &err) : rc;
+}
+
 static size_t recipes, loaded, refused;
 
 /* It loads and compiles, or the error names a key of the recipe or says what does not fit. */
@@ -45,10 +61,9 @@ static void try_recipe(const char *path)
     bool any = false;
     recipes++;
     for (size_t i = 0; i < 3; i++) {
-        struct ls_import_options o = { .world_size = world[i], .models = LS_SOURCE_DIR "/scenarios/models" };
         teardown();
         setup();
-        enum ls_code rc = ls_import_recipe(path, &o, &arena, &import, &err);
+        enum ls_code rc = import_file(path, LS_SOURCE_DIR "/scenarios/models", world[i]);
         if (rc != LS_OK) {
             cr_expect_eq(rc, LS_EINPUT, "%s", path);
             cr_expect(err.text[0] && err.input.line > 0 && !import.text, "%s: %s", path, err.text);
@@ -112,9 +127,7 @@ static enum ls_code import_text(const char *text, uint64_t world)
     char path[] = LS_BINARY_DIR "/recipe_XXXXXX";
     int fd = mkstemp(path);
     cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
-    struct ls_import_options o = { .world_size = world, .models = LS_SOURCE_DIR "/tests/data" };
-    o.inventory = NULL;
-    enum ls_code rc = ls_import_recipe(path, &o, &arena, &import, &err);
+    enum ls_code rc = import_file(path, LS_SOURCE_DIR "/tests/data", world);
     unlink(path);
     return rc;
 }
@@ -210,7 +223,7 @@ Test(import, adapters_go_where_the_matcher_puts_them)
 static const struct { const char *more, *text; uint64_t world; } wrong[] = {
     { "distributed: {pp_size: 4}", "'distributed.pp_size' is not modelled yet: 4: pipeline parallelism", 8 },
     { "distributed: {cp_size: 2}", "'distributed.cp_size' is not modelled yet: 2: context parallelism", 8 },
-    { "distributed: {strategy: ddp}", "'distributed.strategy' is not modelled yet: ddp: only fsdp2 is", 8 },
+    { "distributed: {strategy: ddp}", "'distributed.strategy' is not modelled yet: ddp: a strategy other than fsdp2", 8 },
     { "distributed: {strategy: fsdp2}\nteacher_model: {}", "'teacher_model' is not modelled yet: a mapping: a second, frozen model beside the trained one", 8 },
     { "distributed: {dp_size: 2}", "'dp_size' 2 with cp x tp x pp = 1 is not the world size 8", 8 },
     { "distributed: {strategy: fsdp2}", "'global_batch_size' 32 is not a multiple of 'local_batch_size' 2 x 5 data-parallel ranks", 5 },
