@@ -188,6 +188,8 @@ static uint64_t bus_Bps(const struct ls_platform *p, enum ls_op_kind kind, struc
             Bps = Bps / 100 * (50 + 8 * (log2_floor((uint32_t)(bytes >> 21)) + 1));
         break;
     case LS_ALGORITHM_NVLS:
+        if (!p->nvls_Bps)
+            break;
         Bps = p->nvls_Bps / 100 * nvls_efficiency_percent[p->arch] / p->nvls_channels * (p->nvls_channels - 1);
         Bps = is_all_reduce(kind) ? 2 * Bps : Bps / at.ranks * (at.ranks - 1);
         break;

@@ -446,6 +446,19 @@ static void end_threads(struct sim *x)
         }
 }
 
+/* Ops of a rank, those on sides not taken left out. */
+static size_t count_ops(const struct sim *x, uint32_t r)
+{
+    size_t ops = 0;
+    for (uint32_t j = 0; j < ls_segments(&x->run, r); j++) {
+        const struct ls_table *t = ls_table_at(&x->run, r, j);
+        for (size_t i = 0; t->decides && i < t->from->count; i++)
+            ops += ls_guard_state(&x->run, r, j, t->guard_of_op[i]) == LS_PATH_TAKEN;
+        ops += t->decides ? 0 : t->from->count;
+    }
+    return ops;
+}
+
 static enum ls_code finish(struct sim *x, struct ls_arena *arena, struct ls_sim_result *out, struct ls_error *err)
 {
     const struct ls_job *job = x->run.p.job;
@@ -471,7 +484,7 @@ static enum ls_code finish(struct sim *x, struct ls_arena *arena, struct ls_sim_
         return ls_machine_run(x->full, &x->o->run, arena, &out->outcome, err);
     size_t completed = 0, collectives = 0;
     for (uint32_t q = 0; q < job->ranks; q++)
-        completed += x->run.steps_done[q] * x->fold->size[q];
+        completed += count_ops(x, q) * x->fold->size[q];
     for (uint32_t c = 0; c < x->run.p.comms; c++)
         for (size_t g = 0; g < job->comm[c].groups; g++)
             collectives += x->run.meeting[x->run.p.group_base[c] + g].done * (x->fold->group_first[c][g + 1] - x->fold->group_first[c][g]);
