@@ -10,6 +10,7 @@
 
 struct options {
     struct ls_assess_options assess;
+    struct ls_progress *progress;
     const char *witness, *promela;
     bool many, varied;
 };
@@ -190,6 +191,7 @@ static enum ls_code check_file(const struct ls_cli *cli, struct options *o, cons
         if (rc == LS_OK && o->promela)
             rc = export_promela(&s, &a, o, &arena, &err);
         if (rc == LS_OK) {
+            ls_progress_close(o->progress); /* the line goes before anything else is printed */
             if (j)
                 json_scenario(j, &s, &a, as_expected, ls_str_text(&why));
             else
@@ -202,6 +204,7 @@ static enum ls_code check_file(const struct ls_cli *cli, struct options *o, cons
     if (rc != LS_OK) { /* bad input: said, counted, and the others go on */
         t->errors++;
         count(t, rc);
+        ls_progress_close(o->progress);
         if (j)
             json_failed(j, path, &err);
         else
@@ -251,6 +254,14 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     return rc;
 }
 
+static void show_stage(void *self, const char *stage, size_t done, size_t total)
+{
+    if (total)
+        ls_progress_show(self, "%s: %zu of %zu", stage, done, total);
+    else
+        ls_progress_show(self, "%s: %zu", stage, done);
+}
+
 static int run(const struct ls_cli *cli, int argc, char **argv)
 {
     struct ls_error err = { 0 };
@@ -280,6 +291,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     struct ls_progress progress;
     if (rc == LS_OK) {
         ls_progress_open(cli, &progress);
+        o.assess.check.progress = show_stage;
+        o.assess.check.progress_self = &progress;
+        o.progress = &progress;
         if (cli->json) {
             ls_cli_json_open(cli, &j, &text);
             ls_json_key(&j, "scenarios");
@@ -288,8 +302,6 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         for (size_t i = 0; i < paths.count; i++) {
             if (o.many)
                 ls_progress_show(&progress, "%zu/%zu %s", i + 1, paths.count, paths.at[i]);
-            if (!cli->json)
-                ls_progress_close(&progress);
             check_file(cli, &o, paths.at[i], cli->json ? &j : NULL, &t);
             t.files++;
         }
