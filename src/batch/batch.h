@@ -8,7 +8,12 @@
 #include "ir/system.h"
 #include "model/model.h"
 
-struct ls_sample { uint64_t text; uint64_t images, videos, audios; struct ls_loc at; };
+struct ls_sample {
+    uint64_t text, images, videos, audios;
+    /* Sizes, for the simulator alone: sequences that the text is packed into (0: 1); per call of the tower, 0: from the model. */
+    uint64_t sequences, image_patches, video_patches, audio_positions;
+    struct ls_loc at;
+};
 
 struct ls_letter {
     uint8_t count[LS_CONDITIONS_MAX];   /* how often the flow's condition holds */
@@ -32,6 +37,7 @@ struct ls_batch {
     uint64_t microbatches;          /* 0: any */
     uint64_t steps;                 /* 0: any */
     struct ls_sample *sample; size_t samples;
+    bool apart;                     /* a letter for every sample: ops are equal, sizes are not. The contract is then `any` */
     enum ls_execution execution;
     uint32_t *uniform; size_t uniforms;               /* modalities, MODALITY_UNIFORM */
     uint32_t *table; size_t rows, columns;            /* sample indices [row][replica]; one row per microbatch, repeated

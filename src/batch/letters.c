@@ -107,9 +107,11 @@ enum ls_code ls_batch_letters(const struct ls_batch *b, struct ls_names *names, 
         if (rc != LS_OK)
             return rc;
         size_t at = 0;
-        while (at < l.count && (l.letter[at].dummy != letter.dummy || memcmp(l.letter[at].count, letter.count, sizeof letter.count)))
+        while (!b->apart && at < l.count && (l.letter[at].dummy != letter.dummy || memcmp(l.letter[at].count, letter.count, sizeof letter.count)))
             at++;
-        assert(at < LS_LETTERS_MAX); /* three counts of 0 to 2 make 27 */
+        if (b->apart)
+            at = l.count;
+        assert(b->apart || at < LS_LETTERS_MAX); /* three counts of 0 to 2 make 27 */
         if (at == l.count) {
             letter.name = letter_name(b, &letter, names);
             l.letter[l.count++] = letter;

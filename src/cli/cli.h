@@ -38,6 +38,7 @@ enum { LS_JSON_VERSION = 1 }; /* grows when a field changes its meaning or goes;
 #define LS_COMMANDS(X) /* in the order of the help */ \
     X(check)                                          \
     X(explain)                                        \
+    X(simulate)                                       \
     X(import)                                         \
     X(help)                                           \
     X(version)

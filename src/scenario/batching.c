@@ -20,7 +20,8 @@ static enum ls_code load_number(struct loader *l, const struct ls_yaml_node *n, 
 
 static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
 {
-    static const char *const keys[] = { "text", "images", "videos", "audios", NULL };
+    static const char *const keys[] = { "text", "images", "videos", "audios", "sequences", "image_patches", "video_patches",
+                                        "audio_positions", NULL };
     struct ls_batch *b = &l->s->batch;
     TRY(ls_yaml_list(n, "samples", l->err));
     if (n->count == 0 || n->count > SAMPLES_MAX)
@@ -30,13 +31,14 @@ static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
     b->samples = n->count;
     for (size_t i = 0; i < n->count; i++) {
         struct ls_sample *s = &b->sample[i];
-        uint64_t *const to[] = { &s->text, &s->images, &s->videos, &s->audios };
+        uint64_t *const to[] = { &s->text, &s->images, &s->videos, &s->audios, &s->sequences, &s->image_patches, &s->video_patches,
+                                 &s->audio_positions };
         TRY(ls_yaml_check_keys(n->item[i], "samples", keys, l->err));
         s->at = n->item[i]->at;
-        for (size_t k = 0; k < 4; k++) {
+        for (size_t k = 0; k < sizeof to / sizeof *to; k++) {
             const struct ls_yaml_node *v = ls_yaml_get(n->item[i], keys[k]);
             if (v)
-                TRY(ls_yaml_uint(v, keys[k], 0, k ? 2 : 1u << 30, to[k], l->err));
+                TRY(ls_yaml_uint(v, keys[k], 0, k >= 1 && k <= 3 ? 2 : 1u << 30, to[k], l->err));
         }
     }
     return LS_OK;

@@ -175,9 +175,7 @@ enum ls_code ls_load_rest(struct loader *l)
             TRY(ls_yaml_choice(v, "reduction", reductions, &which, l->err));
         l->s->mean = which == 0;
     }
-    if ((n = section(l, "platform"))) {
-        const char *platform;
-        TRY(ls_yaml_text(n, "platform", &platform, l->err));
-    }
+    if ((n = section(l, "platform")))
+        TRY(ls_load_path(l, n, "platform", false, &l->s->platform));
     return (n = section(l, "expect")) ? load_expect(l, n) : LS_OK;
 }

@@ -44,6 +44,7 @@ struct ls_scenario {
     struct ls_batch batch;
     struct ls_step_policy step;
     bool mean;                               /* gradient expected: mean over replicas (else sum) */
+    const char *platform;                    /* path of a platform file, or NULL */
     struct ls_expect expect;
     struct ls_key_note *note; size_t notes;  /* AutoModel's own keys that occur */
 };

@@ -1,0 +1,78 @@
+/* The section `simulate:` of a scenario. */
+#include "sim/simulate.h"
+
+#include <string.h>
+
+#define TRY(call)                                                                                                               \
+    do {                                                                                                                        \
+        enum ls_code try_rc = (call);                                                                                           \
+        if (try_rc != LS_OK)                                                                                                    \
+            return try_rc;                                                                                                      \
+    } while (0)
+
+static enum ls_code read_range(const struct ls_yaml_node *map, const char *key, uint64_t max, struct ls_range_of *out, struct ls_error *err)
+{
+    const struct ls_yaml_node *n = ls_yaml_get(map, key);
+    if (!n)
+        return LS_OK;
+    if (n->kind != LS_YAML_LIST) {
+        TRY(ls_yaml_uint(n, key, 0, max, &out->least, err));
+        out->most = out->least;
+        return LS_OK;
+    }
+    if (n->count != 2)
+        return ls_fail(err, LS_EINPUT, n->at, "'%s' is a number, or [least, most]", key);
+    TRY(ls_yaml_uint(n->item[0], key, 0, max, &out->least, err));
+    TRY(ls_yaml_uint(n->item[1], key, 0, max, &out->most, err));
+    if (out->least > out->most)
+        return ls_fail(err, LS_EINPUT, n->at, "'%s' is [least, most], but the first is larger", key);
+    return LS_OK;
+}
+
+static enum ls_code read_batches(const struct ls_yaml_node *n, struct ls_distribution *d, struct ls_error *err)
+{
+    static const char *const keys[] = { "text_only", "text", "images", "image_patches", "videos", "video_patches", "audios",
+                                        "audio_positions", "sequences", NULL };
+    enum { TOKENS_MAX = 1 << 30, CALLS_MAX = 2 };
+    TRY(ls_yaml_check_keys(n, "batches", keys, err));
+    *d = (struct ls_distribution){ .given = true, .text = { 512, 512 }, .sequences = { 1, 1 } };
+    const struct ls_yaml_node *v = ls_yaml_get(n, "text_only");
+    if (v)
+        TRY(ls_yaml_real(v, "text_only", &d->text_only, err));
+    if (v && !(d->text_only >= 0 && d->text_only <= 1))
+        return ls_fail(err, LS_EINPUT, v->at, "'text_only' is a share, from 0 to 1");
+    struct ls_range_of *const to[] = { &d->text, &d->images, &d->image_patches, &d->videos, &d->video_patches, &d->audios,
+                                       &d->audio_positions, &d->sequences };
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
+        TRY(read_range(n, keys[i + 1], to[i] == &d->images || to[i] == &d->videos || to[i] == &d->audios ? CALLS_MAX : TOKENS_MAX, to[i], err));
+    return LS_OK;
+}
+
+enum ls_code ls_simulate_setup_read(const struct ls_scenario *s, struct ls_simulate_setup *out, struct ls_error *err)
+{
+    static const char *const keys[] = { "optimizer", "activations", "recompute", "logits_held", "batches", NULL };
+#define PLAIN_NAME(id, name) name,
+    static const char *const optimizers[] = { LS_OPTIMIZERS(PLAIN_NAME) NULL };
+    static const char *const styles[] = { "torch_eager", "torch_compile", NULL }, *const recompute[] = { "none", "selective", NULL };
+    const struct ls_yaml_node *n = ls_yaml_get(s->document, "simulate"), *v;
+    size_t which = 0;
+    *out = (struct ls_simulate_setup){ .logits_held = true };
+    if (!n)
+        return LS_OK;
+    TRY(ls_yaml_check_keys(n, "simulate", keys, err));
+    if ((v = ls_yaml_get(n, "optimizer"))) {
+        TRY(ls_yaml_choice(v, "optimizer", optimizers, &which, err));
+        out->optimizer = (enum ls_optimizer)which;
+    }
+    if ((v = ls_yaml_get(n, "activations"))) {
+        TRY(ls_yaml_choice(v, "activations", styles, &which, err));
+        out->style = (enum ls_activation_style)which;
+    }
+    if ((v = ls_yaml_get(n, "recompute"))) {
+        TRY(ls_yaml_choice(v, "recompute", recompute, &which, err));
+        out->selective = which == 1;
+    }
+    if ((v = ls_yaml_get(n, "logits_held")))
+        TRY(ls_yaml_bool(v, "logits_held", &out->logits_held, err));
+    return (v = ls_yaml_get(n, "batches")) ? read_batches(v, &out->batches, err) : LS_OK;
+}

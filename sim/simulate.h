@@ -1,0 +1,108 @@
+/* sim/simulate.h -- one step of a scenario in simulated time: how long, where the time goes, how much memory, or when it hangs.
+ *
+ * Compiles with a letter per sample, draws what every replica holds, prices each round (work.h), walks memory (memory.h), runs the
+ * machine by the clock (sim.h).
+ *
+ *   step       from 0 until every rank has done its last op; microbatches `any` are 2, sizes `any` fill one node
+ *   tokens     text and soft tokens of all samples (work.h)
+ *   MFU        operations of forward and backward as the model is defined, nothing recomputed, causal attention counted by half, frozen
+ *              parts without the gradients that they do not need / (step x ranks x peak of the compute dtype)
+ *   budget     what a rank's compute stream does at every moment of the step: its entries sum to the step exactly. A wait for an event
+ *              is split by what the recording stream did meanwhile: a collective that had all its members is exposed communication of
+ *              its kind, one that lacked some is waiting for slower ranks
+ *   determined by (scenario, options); nothing depends on addresses or clocks */
+#ifndef LS_SIM_SIMULATE_H
+#define LS_SIM_SIMULATE_H
+
+#include "advise/advise.h"
+#include "scenario/scenario.h"
+#include "sim/memory.h"
+#include "sim/sim.h"
+
+/* The section `simulate:` of a scenario. Ranges are drawn uniformly, both ends included.
+ *   simulate:
+ *     optimizer: adamw            # adamw | adamw_fused | adamw_master | none (memory.h)
+ *     activations: torch_eager    # torch_eager | torch_compile
+ *     recompute: none             # none (as the plan says) | selective (work.h)
+ *     logits_held: true           # the training loop's variable holds the logits until backward ends
+ *     batches: {text_only: 0.5, text: [256, 1024], images: [1, 2], image_patches: [256, 1024], videos: [0, 0], video_patches: [..],
+ *               audios: [0, 0], audio_positions: [..], sequences: 1}      # absent: drawn from batch.samples */
+struct ls_range_of { uint64_t least, most; };
+struct ls_distribution { bool given; double text_only; struct ls_range_of text, images, image_patches, videos, video_patches, audios,
+                         audio_positions, sequences; };
+struct ls_simulate_setup { enum ls_optimizer optimizer; bool selective, logits_held; enum ls_activation_style style;
+                           struct ls_distribution batches; };
+LS_MUST_USE enum ls_code ls_simulate_setup_read(const struct ls_scenario *s, struct ls_simulate_setup *out, struct ls_error *err);
+
+#define LS_DRAWS(X) X(CONTRACT, "contract") X(UNIFORM, "uniform") X(MIXED, "mixed")
+#define LS_DRAW_ENUM(id, name) LS_DRAW_##id,
+enum ls_draw { LS_DRAWS(LS_DRAW_ENUM) LS_DRAW_COUNT }; /* CONTRACT: as batch.execution says; UNIFORM: all replicas alike; MIXED: each its own */
+#undef LS_DRAW_ENUM
+const char *ls_draw_name(enum ls_draw d);
+
+struct ls_simulate_options {
+    struct ls_variant variant;
+    bool force;                          /* go on where a contract refuses the plan */
+    enum ls_draw draw;
+    uint64_t seed;                       /* of the draws and the jitter */
+    size_t replicas;                     /* 0: as the scenario says */
+    uint64_t steps;                      /* 0: 1 */
+    const char *platform;                /* path; NULL: the scenario's, which must then have one */
+    const struct ls_network_ops *network;
+    const struct ls_nccl_tests *measured;
+    bool fold;
+    uint32_t jitter, spread;             /* millionths: per op; slowest rank against nominal, ranks in between by chance */
+    bool trace;
+    double watchdog_s;                   /* 0: 600, the default of c10d's NCCL backend */
+};
+
+#define LS_BUDGET(X)                                                                                                          \
+    X(COMPUTE, "compute") X(OPTIMIZER, "optimizer") X(COPIES, "copies in and out of buffers") X(LAUNCH, "launch")             \
+    X(ALL_GATHER, "exposed all_gather") X(REDUCE_SCATTER, "exposed reduce_scatter") X(ALL_REDUCE, "exposed all_reduce")        \
+    X(COMMUNICATION, "other exposed communication") X(WAITING, "waiting for slower ranks") X(IDLE, "other waits")
+#define LS_BUDGET_ENUM(id, name) LS_BUDGET_##id,
+enum ls_budget { LS_BUDGET(LS_BUDGET_ENUM) LS_BUDGET_COUNT };
+#undef LS_BUDGET_ENUM
+const char *ls_budget_name(enum ls_budget b);
+
+struct ls_sim_class {                    /* ranks that issue the same segments */
+    uint32_t first, ranks;
+    double budget_s[LS_BUDGET_COUNT];    /* mean of its ranks; sums to the step */
+    struct ls_memory memory;
+    uint64_t peak_ps;                    /* when the host of `first` got to the peak; 0 if it never did */
+    double tokens;                       /* per rank */
+    const char *samples;                 /* what they hold, by microbatch: "1 image | text only" */
+};
+struct ls_trace_span { struct ls_at at; const struct ls_op *op; uint64_t head_ps, ready_ps, start_ps, end_ps; };
+struct ls_simulation {
+    struct ls_refusal refusal;           /* rule != NULL: nothing was run */
+    struct ls_compiled *compiled;
+    struct ls_job job;
+    struct ls_platform platform;
+    struct ls_sim_result run;
+    double step_s, tokens, tokens_s, model_flops, mfu;
+    double budget_s[LS_BUDGET_COUNT];    /* mean over all ranks */
+    struct ls_sim_class *rank_class; size_t classes;
+    uint32_t *class_of;                  /* [ranks] */
+    struct ls_memory_input *memory_input; /* [classes] */
+    size_t worst;                        /* the class with the highest peak */
+    bool oom;
+    struct ls_trace_span *span; size_t spans;  /* with `trace`; of the first rank of each folded class */
+};
+/* Draws and runs. *out is owned by `arena`, but for compiled: ls_simulation_release.
+ *   errors  LS_EINPUT: no platform, a scenario whose sizes or contract cannot be drawn; what compiling and running refuse */
+LS_MUST_USE enum ls_code ls_simulate(const struct ls_scenario *s, const struct ls_simulate_options *o, struct ls_arena *arena,
+                                     struct ls_simulation *out, struct ls_error *err);
+/* Runs the failing run that a check found, at its own size. `a` must outlive *out. */
+LS_MUST_USE enum ls_code ls_simulate_witness(const struct ls_scenario *s, const struct ls_assessment *a, const struct ls_simulate_options *o,
+                                             struct ls_arena *arena, struct ls_simulation *out, struct ls_error *err);
+void ls_simulation_release(struct ls_simulation *x);
+
+/* Chrome trace (JSON array format of Perfetto's and chrome://tracing's importers): a process per rank, a thread per stream, a
+ * counter of allocated memory. */
+void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, struct ls_str *out);
+/* The first watchdog report: PyTorch's message for the collective of `pending` that timed out first. False: none is a collective. */
+struct ls_watchdog { struct ls_at at; uint64_t sequence, fires_ps; };
+bool ls_watchdog_first(const struct ls_simulation *x, double timeout_s, struct ls_watchdog *out);
+
+#endif
