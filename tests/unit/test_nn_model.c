@@ -1,0 +1,178 @@
+/* Whole small models against PyTorch in double precision: losses, every parameter's gradient, 30 steps of AdamW
+ * (tests/oracle/record_nn.py). Ours is float with float sums, so the tolerances are those of float arithmetic:
+ *   loss        2e-6 of its value
+ *   gradient    norm and projection on a pseudo-random direction: 2e-5 of the norm, at least 2e-6; single elements the same
+ *   30 steps    loss and gradient norm 2e-3 of their value: AdamW divides by the square root of the mean square, so a
+ *               rounding error in a tiny gradient moves a weight as far as a large gradient does */
+#include "engine/nn/solo.h"
+
+#include "base/hash.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct model { struct ls_arena arena; struct ls_names *names; struct ls_model m; struct ls_nn_vlm v; };
+
+static void load(struct model *k, const char *name, bool lora)
+{
+    char path[512];
+    struct ls_error err = { 0 };
+    memset(k, 0, sizeof *k);
+    ls_arena_init(&k->arena, 0);
+    k->names = ls_names_open();
+    snprintf(path, sizeof path, "%s/scenarios/models/%s.yaml", LS_SOURCE_DIR, name);
+    cr_assert_eq(ls_model_load(path, &k->arena, k->names, &k->m, &err), LS_OK, "%s", err.text);
+    if (lora) {
+        static const char *const target[] = { "model.language_model.layers.0.self_attn.q_proj", "model.language_model.layers.1.mlp.down_proj" };
+        struct ls_peft peft = { .target = target, .targets = 2, .rank = 2, .dtype = LS_DTYPE_F32 };
+        cr_assert_eq(ls_model_add_lora(&k->m, &peft, &err), LS_OK, "%s", err.text);
+    }
+    cr_assert_eq(ls_nn_vlm_build(&k->m, &k->arena, &k->v, &err), LS_OK, "%zu: %s", err.input.line, err.text);
+}
+
+static void unload(struct model *k)
+{
+    ls_names_close(k->names);
+    ls_arena_release(&k->arena);
+}
+
+static uint64_t fnv1a(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
+static double uniform(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + stream * 0xbf58476d1ce4e5b9u + i * 0x94d049bb133111ebu;
+    return (double)(ls_random(&state) >> 40) / 8388608.0 - 1;
+}
+
+static struct ls_nn_solo *open_solo(const struct model *k, const bool *trains, enum ls_dtype compute)
+{
+    struct ls_nn_solo *s;
+    struct ls_error err = { 0 };
+    struct ls_nn_solo_options o = { .vlm = &k->v, .trains = trains, .compute = compute, .seed = 1, .adamw = ls_nn_adamw_default };
+    cr_assert_eq(ls_nn_solo_open(&s, &o, &err), LS_OK, "%s", err.text);
+    return s;
+}
+
+static size_t sequences_of(const char *text, struct ls_nn_sequence *out)
+{
+    size_t n = 0;
+    unsigned long long a, b, c;
+    int used;
+    while (sscanf(text, " %llu,%llu,%llu%n", &a, &b, &c, &used) == 3) {
+        out[n++] = (struct ls_nn_sequence){ a, b, c };
+        text += used;
+    }
+    return n;
+}
+
+static double batch_loss(struct ls_nn_solo *s, const struct model *k, const struct ls_nn_sequence *q, size_t n)
+{
+    struct ls_error err = { 0 };
+    double loss = -1;
+    size_t labels = ls_nn_labels(&k->v, q, n);
+    cr_assert_eq(ls_nn_solo_microbatch(s, q, n, 1 / (double)(labels ? labels : 1), &loss, &err), LS_OK, "%zu: %s", err.input.line, err.text);
+    return loss;
+}
+
+static void check_grad(struct ls_nn_solo *s, const struct model *k, const char *file, const char *name, double norm, double along, double e0, double e1)
+{
+    uint32_t p = ls_model_param(&k->m, name);
+    cr_assert_neq(p, LS_NO_ID, "%s: %s", file, name);
+    const float *g = ls_nn_solo_grad(s, p);
+    cr_assert(g, "%s: no gradient of %s", file, name);
+    double square = 0, dot = 0, room = 2e-5 * norm + 2e-6;
+    for (uint64_t i = 0; i < k->m.param[p].elements; i++) {
+        square += (double)g[i] * (double)g[i];
+        dot += (double)g[i] * uniform(77, fnv1a(name), i);
+    }
+    cr_assert_float_eq(sqrt(square), norm, room, "%s: norm of %s: %.9g, PyTorch %.9g", file, name, sqrt(square), norm);
+    cr_assert_float_eq(dot, along, room, "%s: projection of %s: %.9g, PyTorch %.9g", file, name, dot, along);
+    cr_assert_float_eq((double)g[0], e0, room, "%s: %s[0]: %.9g, PyTorch %.9g", file, name, (double)g[0], e0);
+    if (k->m.param[p].elements > 1)
+        cr_assert_float_eq((double)g[1], e1, room, "%s: %s[1]: %.9g, PyTorch %.9g", file, name, (double)g[1], e1);
+}
+
+static void compare(const char *family)
+{
+    char path[512], line[1024], name[256], current[64] = "";
+    snprintf(path, sizeof path, "%s/tests/oracle/nn/%s.txt", LS_SOURCE_DIR, family);
+    FILE *f = fopen(path, "r");
+    cr_assert(f, "%s", path);
+    struct model k, adapted;
+    load(&k, family, false);
+    load(&adapted, family, true);
+    bool *trains = calloc(adapted.m.params + k.m.params, sizeof *trains);
+    struct ls_nn_solo *s = NULL, *steps = open_solo(&k, NULL, LS_DTYPE_F32);
+    const struct model *now = &k;
+    struct ls_nn_sequence q[8];
+    size_t n = 0, grads = 0, wanted = 0, cases = 0, step_lines = 0, weights = 0;
+    while (fgets(line, sizeof line, f)) {
+        double a, b, c, d = 0;
+        unsigned step;
+        int used;
+        if (sscanf(line, "case %63s%n", current, &used) == 1) {
+            cr_assert_eq(grads, wanted, "%s: %zu gradients, PyTorch has %zu", current, wanted, grads);
+            ls_nn_solo_close(s);
+            now = strcmp(current, "lora") == 0 ? &adapted : &k;
+            for (uint32_t i = 0; i < now->m.params; i++) {
+                trains[i] = now == &k || now->m.param[i].adapter;
+                for (size_t t = 0; strcmp(current, "frozen_tower") == 0 && t < k.m.declared_count; t++)
+                    if (strcmp(ls_name_text(k.names, k.m.declared[t].role), "tower") == 0 &&
+                        ls_module_contains(&k.m, k.m.declared[t].module, k.m.param[i].module))
+                        trains[i] = false;
+            }
+            s = open_solo(now, trains, LS_DTYPE_F32);
+            for (uint32_t i = 0; i < now->m.params && now == &adapted; i++)
+                for (uint64_t e = 0; strstr(ls_name_text(now->names, now->m.param[i].name), "lora_B") && e < now->m.param[i].elements; e++)
+                    ls_nn_solo_param(s, i)[e] = (float)(0.1 * uniform(2, fnv1a(ls_name_text(now->names, now->m.param[i].name)), e));
+            n = sequences_of(line + used, q);
+            cases++;
+        } else if (sscanf(line, "loss %lf", &a) == 1) {
+            double loss = batch_loss(s, now, q, n);
+            cr_assert_float_eq(loss, a, 2e-6 * fabs(a), "%s %s: loss %.9g, PyTorch %.9g", family, current, loss, a);
+            grads = wanted = 0;
+            for (uint32_t i = 0; i < now->m.params; i++)
+                wanted += now->m.param[i].canonical == i && ls_nn_solo_grad(s, i);
+        } else if (sscanf(line, "grad %255s %lf %lf %lf %lf", name, &a, &b, &c, &d) >= 4) {
+            check_grad(s, now, current, name, a, b, c, d);
+            grads++;
+        } else if (sscanf(line, "step %u %lf %lf", &step, &a, &b) == 3) {
+            struct ls_nn_sequence batch[3] = { { 12 + step % 3, 1, 100 + step }, { 9, 0, 200 + step }, { 6 + step % 5, 2, 300 + step } };
+            double loss = batch_loss(steps, &k, batch, 3), norm = ls_nn_solo_update(steps);
+            cr_assert_float_eq(loss, a, 2e-3 * a, "%s step %u: loss %.9g, PyTorch %.9g", family, step, loss, a);
+            cr_assert_float_eq(norm, b, 2e-3 * b, "%s step %u: norm %.9g, PyTorch %.9g", family, step, norm, b);
+            step_lines++;
+        } else if (sscanf(line, "weight %255s %lf", name, &a) == 2) {
+            uint32_t p = ls_model_param(&k.m, name);
+            double square = 0;
+            for (uint64_t i = 0; i < k.m.param[p].elements; i++)
+                square += pow((double)ls_nn_solo_param(steps, p)[i], 2);
+            cr_assert_float_eq(sqrt(square), a, 1e-3 * a, "%s: %s after the steps: %.9g, PyTorch %.9g", family, name, sqrt(square), a);
+            weights++;
+        } else {
+            cr_assert(strncmp(line, "lockstep_nn 1 ", 14) == 0, "%s: unread line %s", family, line);
+        }
+    }
+    cr_assert(cases == 7 && step_lines == 30 && weights > 30, "%s: %zu cases, %zu steps, %zu weights", family, cases, step_lines, weights);
+    cr_assert_eq(grads, wanted);
+    cr_assert_eq(ls_nn_solo_memory(steps)->now[LS_CATEGORY_ACTIVATION] + ls_nn_solo_memory(steps)->now[LS_CATEGORY_TEMPORARY], 0);
+    ls_nn_solo_close(s);
+    ls_nn_solo_close(steps);
+    free(trains);
+    fclose(f);
+    unload(&k);
+    unload(&adapted);
+}
+
+Test(nn_model, qwen3_vl_as_pytorch) { compare("tiny_qwen3_vl"); }
+Test(nn_model, gemma3_as_pytorch) { compare("tiny_gemma3"); }
+Test(nn_model, ministral3_as_pytorch) { compare("tiny_ministral3"); }
