@@ -278,20 +278,25 @@ static bool has_data(const struct ticket *t)
     return t->call.in.of && t->call.in.of->at;
 }
 
+static bool has_room(const struct ticket *t)
+{
+    return t->call.out.of && t->call.out.of->at;
+}
+
 enum { MEMBERS_MAX = 1024 };
 
 /* Members share the elements: each reduces some of them, for all outputs. */
 static void reduce_part(struct place *p, struct ticket *t, size_t me, bool to_all)
 {
     struct ls_tensor in[MEMBERS_MAX], out[MEMBERS_MAX];
-    uint64_t n = t->op.count, first = n * me / p->sides, count = n * (me + 1) / p->sides - first;
+    uint64_t n = t->op.kind == LS_OP_DECIDE ? 1 : t->op.count, first = n * me / p->sides, count = n * (me + 1) / p->sides - first;
     size_t outs = 0;
     for (size_t i = 0; i < p->sides; i++) {
         const struct ls_comm_call *c = &p->queue[i].head->call;
         if (!has_data(p->queue[i].head))
             return;
         in[i] = slice(c->in, first, count);
-        if ((to_all || (int32_t)i == t->op.peer) && c->out.of)
+        if ((to_all || (int32_t)i == t->op.peer) && has_room(p->queue[i].head))
             out[outs++] = slice(c->out, first, count);
     }
     if (count && outs)
@@ -323,7 +328,7 @@ static void scatter_reduce_part(struct place *p, struct ticket *t, size_t me)
             return;
         else
             in[i] = slice(p->queue[i].head->call.in, first, count);
-    if (count && t->call.out.of)
+    if (count && has_room(t))
         ls_reduce_run(in, p->sides, count, (enum ls_reduce)t->op.reduce, t->op.factor, &t->call.out, 1);
 }
 
@@ -333,7 +338,7 @@ static void exchange_part(struct place *p, struct ticket *t, size_t me)
     for (size_t i = 0; i < p->sides; i++) {
         const struct ticket *from = p->queue[i].head;
         part_of(from, me, &first, &count);
-        if (has_data(from) && t->call.out.of)
+        if (has_data(from) && has_room(t))
             copy(slice(t->call.out, at, count), slice(from->call.in, first, count));
         at += count;
     }
@@ -349,7 +354,7 @@ static void work(struct place *p, struct ticket *t)
     switch ((enum ls_op_kind)t->op.kind) {
     case LS_OP_ALL_GATHER:
     case LS_OP_GATHER:
-        if (!t->call.out.of || (t->op.kind == LS_OP_GATHER && me != root))
+        if (!has_room(t) || (t->op.kind == LS_OP_GATHER && me != root))
             return;
         for (size_t i = 0; i < p->sides; i++) {
             part_of(t, i, &first, &count);
@@ -371,21 +376,21 @@ static void work(struct place *p, struct ticket *t)
         scan_part(p, t, me);
         return;
     case LS_OP_BROADCAST:
-        if (t->call.out.of && has_data(p->queue[root].head) && me != root)
+        if (has_room(t) && has_data(p->queue[root].head) && me != root)
             copy(slice(t->call.out, 0, t->op.count), slice(p->queue[root].head->call.in, 0, t->op.count));
-        else if (me == root && t->call.out.of && has_data(t))
+        else if (me == root && has_room(t) && has_data(t))
             copy(slice(t->call.out, 0, t->op.count), slice(t->call.in, 0, t->op.count));
         return;
     case LS_OP_SCATTER:
         part_of(t, me, &first, &count);
-        if (t->call.out.of && has_data(p->queue[root].head))
+        if (has_room(t) && has_data(p->queue[root].head))
             copy(slice(t->call.out, 0, count), slice(p->queue[root].head->call.in, first, count));
         return;
     case LS_OP_ALL_TO_ALL:
         exchange_part(p, t, me);
         return;
     case LS_OP_RECV:
-        if (t->call.out.of && has_data(p->queue[0].head))
+        if (has_room(t) && has_data(p->queue[0].head))
             copy(slice(t->call.out, 0, t->op.count), slice(p->queue[0].head->call.in, 0, t->op.count));
         return;
     case LS_OP_SEND:

@@ -47,6 +47,7 @@ struct ls_device_options {
     int ordinal;                 /* which GPU */
     uint64_t bytes_max;          /* 0: no bound; the host refuses more */
     bool poison;                 /* host: new memory holds NaNs */
+    bool accounting;             /* no memory but TEMPORARY: `at` is NULL, only bytes are counted */
     /* Work with tag >= 0 has run, under the lock. May be NULL. */
     void (*done)(void *context, int64_t tag); void *done_context;
 };

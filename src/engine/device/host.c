@@ -207,11 +207,12 @@ static enum ls_code host_alloc(struct ls_device *d, struct ls_stream *pool, uint
     if (h->o.bytes_max && h->memory.total + bytes > h->o.bytes_max)
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of device memory: %llu bytes of %s do not fit beside %llu",
                        (unsigned long long)bytes, ls_category_name(category), (unsigned long long)h->memory.total);
-    if (posix_memalign(&at, 64, bytes ? bytes : 1) != 0)
+    bool real = !h->o.accounting || category == LS_CATEGORY_TEMPORARY;
+    if (real && posix_memalign(&at, 64, bytes ? bytes : 1) != 0)
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of memory: %llu bytes of %s", (unsigned long long)bytes,
                        ls_category_name(category));
     /* As in the memory of a device, nothing may rely on what is there; this is a NaN in every floating format. */
-    if (h->o.poison)
+    if (h->o.poison && real)
         memset(at, 0xff, bytes);
     struct ls_storage *s = take(sizeof *s);
     *s = (struct ls_storage){ .at = at, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };

@@ -58,7 +58,7 @@ static enum ls_code open_comms(struct ls_rank *r, struct ls_error *err)
 
 static enum ls_code open_rank(struct engine *e, struct ls_rank *r, struct ls_error *err)
 {
-    struct ls_device_options d = { .sched = e->sched, .streams = e->streams, .ordinal = (int)r->number, .poison = e->o->poison,
+    struct ls_device_options d = { .sched = e->sched, .streams = e->streams, .ordinal = (int)r->number, .poison = e->o->poison, .accounting = e->o->accounting,
                                    .done = op_done, .done_context = r };
     /* Before the device's streams: in the canonical order hosts run ahead. */
     r->thread = LS_NEW(&e->arena, struct host_thread, r->threads);
@@ -90,6 +90,7 @@ static void close_rank(struct engine *e, struct ls_rank *r)
     ls_vec_release(&r->parked);
     ls_vec_release(&r->live);
     ls_vec_release(&r->moves);
+    ls_vec_release(&r->calls);
 }
 
 /* What the machine refuses, the engine refuses too: the same well-formed jobs. */
@@ -149,7 +150,15 @@ enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_
         out->memory = LS_NEW(arena, struct ls_memory, e.job->ranks + 1);
         for (uint32_t r = 0; r < e.job->ranks; r++)
             out->memory[r] = *e.rank[r].device->ops->memory(e.rank[r].device);
-        out->calls = e.calls;
+        out->issued = LS_NEW(arena, bool *, e.job->ranks + 1);
+        out->call = LS_NEW(arena, struct ls_calls, e.job->ranks + 1);
+        for (uint32_t r = 0; r < e.job->ranks; r++) {
+            out->issued[r] = LS_NEW(arena, bool, e.rank[r].ops + 1);
+            for (size_t i = 0; i < e.rank[r].ops; i++)
+                out->issued[r][i] = e.rank[r].status[i] >= OP_ISSUED;
+            out->call[r] = (struct ls_calls){ ls_arena_copy(arena, e.rank[r].calls.at, e.rank[r].calls.count * sizeof(struct ls_at)),
+                                              e.rank[r].calls.count };
+        }
         if (!out->interrupted)
             observe(&e, arena, out);
         const struct ls_comm_clash *clash = ls_hub_clashes(e.hub, &out->clashes);

@@ -62,6 +62,7 @@ struct ls_rank {
     struct param_data *param;
     LS_VEC(struct instance) live;
     LS_VEC(struct ls_move) moves; /* scratch */
+    LS_VEC(struct ls_at) calls;   /* handed to communicators */
 };
 
 struct engine {
@@ -76,7 +77,6 @@ struct engine {
     uint32_t *param_of_name, *unit_of_name; size_t names; /* [name id] or LS_NO_ID */
     enum ls_code rc;
     struct ls_error err;
-    size_t calls;
 };
 
 /* rank.c */

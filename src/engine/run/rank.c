@@ -146,7 +146,7 @@ static enum ls_code bind_call(struct ls_rank *r, size_t op, struct ls_comm_call 
                                    .counts = o->counts == LS_NO_ID ? NULL : &t->vector.at[o->counts + 1],
                                    .fingerprint = fingerprint(t, o), .tag = (int64_t)op };
     r->op[op].queued = true;
-    r->e->calls++;
+    ls_push(&r->calls, (struct ls_at){ r->number, r->op[op].segment, r->op[op].index });
     return data_before(r, op, call, err);
 }
 

@@ -15,25 +15,28 @@ struct ls_engine_options {
     bool nccl_like;              /* pair by position */
     bool blocking;               /* L1: every stream op holds its thread */
     bool poison;                 /* new memory holds NaNs */
+    bool accounting;             /* no data: only order, and bytes counted; for models larger than this machine */
     const volatile sig_atomic_t *interrupted; /* may be NULL */
     const struct ls_device_ops *device;       /* NULL: host */
     const struct ls_math_ops *math;           /* NULL: nothing computes */
     void *math_context;
 };
+struct ls_calls { struct ls_at *at; size_t count; };
 struct ls_observed {
     struct ls_outcome outcome;   /* verdict SAFE, HANG, MISMATCH, MISPAIRING or ERROR, as in machine.h; owned by the arena */
     bool interrupted;            /* nothing else is known then */
     struct ls_memory *memory;    /* [ranks] */
     size_t clashes, silent;      /* nccl_like: differences that were met, and those that went through */
-    size_t calls;                /* ops issued that use a communicator */
+    bool **issued;               /* [ranks][ops in list order] */
+    struct ls_calls *call;       /* [ranks] what was handed to communicators, in that order */
     double seconds;
 };
 /* errors  LS_EINPUT: an op that cannot run (see ls_machine_run); LS_EBACKEND: memory, threads, the device */
 LS_MUST_USE enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o,
                                        struct ls_arena *arena, struct ls_observed *out, struct ls_error *err);
 
-/* What the program's alloc and free ops take, for the first `until` taken ops of a rank (LS_NO_ID: all): the categories that the
- * program decides. taken: [ops of the rank in list order], or NULL: all. */
+/* What the program's alloc and free ops take: the categories that the program decides. taken: [ops of the rank in list order],
+ * or NULL: all. */
 void ls_program_memory(const struct ls_job *job, uint32_t rank, const bool *taken, struct ls_memory *out);
 
 /* ls_math_symbolic's context, one for all ranks. Share (rank, microbatch, step) of a parameter's gradient is a known pattern of

@@ -224,7 +224,7 @@ static enum ls_code symbolic_init(struct ls_math *m, struct ls_stream *s, uint32
     uint64_t row = x->setup->param[param].row;
     struct fill f = { shard, x, param, first_row * row, rows * row, { 0 } };
     (void)err;
-    if (f.count)
+    if (f.count && shard.of->at)
         x->device->ops->launch(x->device, s, fill_param, &f, sizeof f, &shard.of, 1, LS_NO_TAG);
     return LS_OK;
 }
@@ -253,7 +253,7 @@ static void check_parameters(struct symbolic *x, const struct ls_math_call *call
                 uint32_t p = x->setup->unit[u].param[i];
                 struct ls_tensor full = ls_rank_full(call->rank, p);
                 struct check c = { full, x, p, x->setup->param[p].rows * x->setup->param[p].row };
-                if (full.of)
+                if (full.of && full.of->at)
                     d->ops->launch(d, call->stream, check_full, &c, sizeof c, &full.of, 1, LS_NO_TAG);
             }
         }
@@ -276,7 +276,8 @@ static void check_step(struct symbolic *x, const struct ls_math_call *call)
         uint64_t first = x->rank % ranks * per, rows = first >= e->rows ? 0 : e->rows - first < per ? e->rows - first : per;
         struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step, first * e->row, rows * e->row };
         struct ls_storage *uses[2] = { c.reduced.of, c.partial.of };
-        d->ops->launch(d, call->stream, compare_gradient, &c, sizeof c, uses, 2, LS_NO_TAG);
+        if (ls_rank_shard(call->rank, q).of->at)
+            d->ops->launch(d, call->stream, compare_gradient, &c, sizeof c, uses, 2, LS_NO_TAG);
     }
     x->step++;
 }
@@ -294,7 +295,8 @@ static enum ls_code symbolic_issue(struct ls_math *m, const struct ls_math_call 
         if (rc != LS_OK)
             return rc;
         f.count = x->setup->param[f.param].rows * x->setup->param[f.param].row;
-        d->ops->launch(d, call->stream, add_share, &f, sizeof f, &f.to.of, 1, LS_NO_TAG);
+        if (f.to.of->at)
+            d->ops->launch(d, call->stream, add_share, &f, sizeof f, &f.to.of, 1, LS_NO_TAG);
         return LS_OK;
     }
     case LS_KERNEL_OPTIMIZER:

@@ -1,0 +1,22 @@
+/* The agreement of test_replay.c, seed after seed: at least 10,000 random scenarios in the default time. */
+#include "campaign.h"
+#include "replaying.h"
+
+#include <stdio.h>
+
+int main(void)
+{
+    struct campaign c = campaign_open();
+    struct replaying t = { 0 };
+    struct ls_str why = { 0 };
+    int rc = 0;
+    for (uint64_t seed; rc == 0 && campaign_next(&c, &seed);)
+        if (!replaying_seed(&t, seed, 10, &why) || !replaying_seed(&t, seed, 0, &why)) {
+            printf("seed %llu: %s\n", (unsigned long long)seed, ls_str_text(&why));
+            rc = 1;
+        }
+    replaying_print(&t, "replay");
+    ls_str_release(&why);
+    campaign_close(&c, "replay");
+    return rc;
+}

@@ -1,0 +1,73 @@
+/* What is predicted is what happens: random scenarios and the catalogue, executed with data. LS_CAMPAIGN=N runs N random ones. */
+#include "replaying.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static size_t scenarios(size_t quick)
+{
+    const char *campaign = getenv("LS_CAMPAIGN");
+    return campaign && *campaign ? (size_t)strtoull(campaign, NULL, 10) : quick;
+}
+
+Test(replay, random_scenarios_under_seeded_schedules)
+{
+    struct replaying t = { 0 };
+    struct ls_str why = { 0 };
+    for (uint64_t seed = 1; seed <= scenarios(500); seed++)
+        cr_assert(replaying_seed(&t, seed, 2, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
+    /* Not vacuous: every kind of outcome occurred, and data was looked at. */
+    cr_assert(t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.seen[LS_MISPAIRING] && t.seen[LS_LOST_GRADIENT] && t.seen[LS_ERROR]);
+    cr_assert(t.gradients > 1000 && t.elements > 1000 && t.faults > 10);
+    replaying_print(&t, "random scenarios, two schedules each");
+    ls_str_release(&why);
+}
+
+Test(replay, random_scenarios_in_threads)
+{
+    struct replaying t = { 0 };
+    struct ls_str why = { 0 };
+    for (uint64_t seed = 1; seed <= scenarios(60); seed++)
+        cr_assert(replaying_seed(&t, seed, 0, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
+    replaying_print(&t, "random scenarios, a thread per queue");
+    ls_str_release(&why);
+}
+
+static void walk(const char *folder, struct replaying *t, size_t *files)
+{
+    struct dirent **list = NULL;
+    int n = scandir(folder, &list, NULL, alphasort);
+    cr_assert(n >= 0, "%s", folder);
+    for (int i = 0; i < n; i++) {
+        char path[1024];
+        struct stat st;
+        const char *name = list[i]->d_name, *dot = strrchr(name, '.');
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        bool skip = name[0] == '.' || strcmp(name, "models") == 0 || strcmp(name, "platforms") == 0 || stat(path, &st) != 0;
+        if (!skip && S_ISDIR(st.st_mode)) {
+            walk(path, t, files);
+        } else if (!skip && dot && strcmp(dot, ".yaml") == 0) {
+            struct ls_str why = { 0 };
+            cr_expect(replaying_file(t, path, 1 << 20, true, &why), "%s", ls_str_text(&why));
+            ls_str_release(&why);
+            ++*files;
+        }
+        free(list[i]);
+    }
+    free(list);
+}
+
+/* Unsafe scenarios fail as predicted, from their witnesses; safe ones and every repair complete. Models that do not fit run
+ * without data: order and bytes only. */
+Test(replay, catalogue, .timeout = 600)
+{
+    struct replaying t = { 0 };
+    size_t files = 0;
+    walk(LS_SOURCE_DIR "/scenarios", &t, &files);
+    cr_assert(files > 50);
+    replaying_print(&t, "catalogue");
+}

@@ -1,0 +1,292 @@
+#include "replaying.h"
+
+#include "base/hash.h"
+#include "random_scenario.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool wrong(struct ls_str *why, const char *what, const char *detail)
+{
+    ls_str_printf(why, "%s: %s\n", what, detail);
+    return false;
+}
+
+/* One run against its prediction. */
+static bool run_once(struct replaying *t, const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients,
+                     bool fault, struct ls_arena *arena, struct ls_str *why)
+{
+    struct ls_prediction p;
+    struct ls_replay r;
+    struct ls_error err = { 0 };
+    gradients = gradients && !o->accounting && !fault; /* a fault on one rank leaves it its own idea of its gradients */
+    enum ls_code predicted = ls_replay_predict(setup, o->blocking, gradients, arena, &p, &err);
+    if (predicted != LS_OK)
+        return wrong(why, "not predicted", err.text);
+    if (ls_replay_run(setup, o, gradients, arena, &r, &err) != LS_OK)
+        return wrong(why, "not run", err.text);
+    t->seen[r.verdict]++;
+    t->schedules++;
+    t->gradients += r.symbolic.gradients;
+    t->elements += r.symbolic.parameters;
+    if (!ls_replay_agrees(setup, &p, &r, why) || !ls_replay_calls(setup, &r, why))
+        return false;
+    if (!r.memory_equal)
+        return wrong(why, "memory", "the peaks of the program and of the engine differ");
+    if (r.symbolic.corrupted && !fault) /* a rank that left out a gather computes with what it finds */
+        return wrong(why, "data", "a gathered parameter is not what it should be");
+    return true;
+}
+
+/* One rank leaves something out, does two things in the wrong order, asks for another size, or leaves. */
+static void add_fault(struct ls_job *job, uint64_t *random, struct ls_arena *arena)
+{
+    uint32_t rank = (uint32_t)ls_random_below(random, job->ranks);
+    size_t segment = ls_random_below(random, job->rank[rank].count);
+    const struct ls_segment *from = job->rank[rank].segment[segment];
+    size_t list[4096], n = 0;
+    for (size_t i = 0; i < from->count && n < 4096; i++) {
+        /* What follows a decide is counted by it: its length stays. */
+        if (from->op[i].kind == LS_OP_DECIDE)
+            return;
+        if (ls_op_is_collective(&from->op[i]))
+            list[n++] = i;
+    }
+    if (!n)
+        return;
+    struct ls_segment *s = LS_NEW(arena, struct ls_segment, 1);
+    struct ls_op *op = LS_NEW(arena, struct ls_op, from->count + 1);
+    size_t at = list[ls_random_below(random, n)], other = list[ls_random_below(random, n)];
+    memcpy(op, from->op, from->count * sizeof *op);
+    s->count = from->count;
+    switch (ls_random_below(random, 5)) {
+    case 0:
+        memmove(&op[at], &op[at + 1], (from->count - at - 1) * sizeof *op);
+        s->count--;
+        break;
+    case 1: {
+        struct ls_op keep = op[at];
+        op[at] = op[other];
+        op[other] = keep;
+        break;
+    }
+    case 2:
+        op[at].count += 1 + ls_random_below(random, 3);
+        break;
+    case 3:
+        op[at].payload = op[other].payload;
+        break;
+    default:
+        memmove(&op[at + 1], &op[at], (from->count - at) * sizeof *op);
+        op[at] = ls_op_make(LS_OP_STOP);
+        s->count++;
+        break;
+    }
+    s->op = op;
+    s->hash = ls_segment_hash(s->op, s->count);
+    const struct ls_segment **all = ls_arena_copy(arena, job->rank[rank].segment, job->rank[rank].count * sizeof *all);
+    all[segment] = s;
+    job->rank[rank].segment = all;
+}
+
+static void replace(struct ls_str *s, const char *what, const char *with)
+{
+    struct ls_str out = { 0 };
+    const char *from = ls_str_text(s), *at;
+    while ((at = strstr(from, what))) {
+        ls_str_addn(&out, from, (size_t)(at - from));
+        ls_str_add(&out, with);
+        from = at + strlen(what);
+    }
+    ls_str_add(&out, from);
+    ls_str_release(s);
+    *s = out;
+}
+
+/* The random scenarios are of any size; these have sizes, and sometimes dtypes and small reshard groups. */
+static void with_sizes(struct ls_str *text, uint64_t *random, struct ls_scenario *s, bool before)
+{
+    static const size_t shard[] = { 2, 3, 4, 1 }, replicate[] = { 2, 3, 2 };
+    static size_t chosen;
+    if (before) {
+        chosen = ls_random_below(random, 4);
+        if (ls_random_below(random, 4) == 0)
+            replace(text, "dtype: f32", "dtype: bf16");
+        if (shard[chosen] == 4 && ls_random_below(random, 2) == 0)
+            replace(text, "reshard: true", "reshard: 2");
+        return;
+    }
+    if (s->mesh.shard == LS_SIZE_ANY)
+        s->mesh.shard = shard[chosen];
+    if (s->mesh.replicate == LS_SIZE_ANY)
+        s->mesh.replicate = replicate[ls_random_below(random, 3)];
+}
+
+bool replaying_seed(struct replaying *t, uint64_t seed, unsigned schedules, struct ls_str *why)
+{
+    struct ls_str text = { 0 };
+    uint64_t random = ls_hash_mix(seed, 4711);
+    struct ls_arena arena;
+    struct ls_error err = { 0 };
+    struct ls_scenario s;
+    struct ls_compiled c;
+    struct ls_assignment a;
+    struct ls_job job;
+    struct ls_engine_setup setup;
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    bool ok = true, compiled = false;
+    random_scenario(seed, &text);
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    with_sizes(&text, &random, NULL, true);
+    if (ls_scenario_read(text.text, text.length, "random.yaml", &arena, names, &s, &err) != LS_OK) {
+        ok = wrong(why, "not read", err.text);
+        goto out;
+    }
+    with_sizes(&text, &random, &s, false);
+    if (s.mesh.shard * s.mesh.replicate < 2)
+        s.mesh.shard = 2;
+    if (ls_scenario_compile(&s, &as_written, true, &c, &err) != LS_OK) {
+        ok = wrong(why, "not compiled", err.text);
+        goto out;
+    }
+    compiled = true;
+    if (c.refusal.rule) {
+        t->refused++;
+        goto out;
+    }
+    if (ls_replay_assignment(&c, 1 + ls_random_below(&random, 2), seed, &arena, &a, &err) != LS_OK ||
+        ls_system_job(&c.system, &a, &arena, &job, &err) != LS_OK) {
+        ok = wrong(why, "no run", err.text);
+        goto out;
+    }
+    bool fault = ls_random_below(&random, 3) == 0;
+    if (fault)
+        add_fault(&job, &random, &arena);
+    t->faults += fault;
+    ls_replay_setup(&s, &c, &a, &job, seed, &arena, &setup);
+    for (unsigned i = 0; i < (schedules ? schedules : 1) && ok; i++) {
+        struct ls_engine_options o = { .free = !schedules, .seed = i ? ls_hash_mix(seed, i) : 0, .poison = true };
+        ok = run_once(t, &setup, &o, true, fault, &arena, why);
+        if (!ok)
+            ls_str_printf(why, "schedule %u, %zu ranks, %zu x %zu\n", i, job.ranks, a.size[0], a.size[1]);
+    }
+out:
+    if (!ok)
+        ls_str_printf(why, "\n%s", ls_str_text(&text));
+    if (compiled)
+        ls_compiled_release(&c);
+    ls_str_release(&text);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    return ok;
+}
+
+static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const struct ls_variant *variant, enum ls_verdict want,
+                            uint64_t bytes_max, struct ls_arena *arena, struct ls_str *why)
+{
+    struct ls_compiled c;
+    struct ls_assignment a;
+    struct ls_job job;
+    struct ls_engine_setup setup;
+    struct ls_error err = { 0 };
+    struct ls_prediction p;
+    if (s->kind != LS_PLAN_RAW) {
+        if (s->mesh.shard == LS_SIZE_ANY)
+            s->mesh.shard = 2;
+        if (s->mesh.replicate == LS_SIZE_ANY)
+            s->mesh.replicate = 2;
+    }
+    if (ls_scenario_compile(s, variant, true, &c, &err) != LS_OK)
+        return wrong(why, "not compiled", err.text);
+    bool ok = true, gradients = s->kind != LS_PLAN_RAW;
+    uint64_t bytes = s->kind == LS_PLAN_RAW ? 0 : 4 * ls_model_elements(&s->model);
+    struct ls_engine_options o = { .poison = true, .blocking = s->level == LS_L1, .accounting = bytes > bytes_max };
+    if (c.refusal.rule) {
+        t->refused++;
+    } else if (ls_replay_assignment(&c, 1, 1, arena, &a, &err) != LS_OK || ls_system_job(&c.system, &a, arena, &job, &err) != LS_OK) {
+        ok = wrong(why, "no run", err.text);
+    } else {
+        ls_replay_setup(s, &c, &a, &job, 1, arena, &setup);
+        for (uint64_t seed = 0; seed < 3 && ok; seed++) {
+            o.seed = seed;
+            ok = run_once(t, &setup, &o, gradients, false, arena, why);
+        }
+        if (ok && want != LS_UNDECIDED && !(o.accounting && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE))) {
+            ok = ls_replay_predict(&setup, o.blocking, gradients, arena, &p, &err) == LS_OK && p.verdict == want;
+            if (!ok)
+                wrong(why, ls_verdict_name(want), ls_verdict_name(p.verdict));
+        }
+    }
+    ls_compiled_release(&c);
+    return ok;
+}
+
+bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, bool repairs, struct ls_str *why)
+{
+    struct ls_arena arena;
+    struct ls_scenario s, w;
+    struct ls_assessment a;
+    struct ls_error err = { 0 };
+    struct ls_str text = { 0 };
+    struct ls_assess_options o = { .variant = LS_AS_WRITTEN, .repairs = repairs };
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    o.check.gradients = true;
+    o.check.races = true;
+    bool ok = true, assessed = false;
+    if (ls_scenario_load(path, &arena, names, &s, &err) != LS_OK || ls_assess(&s, &o, &arena, &a, &err) != LS_OK) {
+        ok = wrong(why, path, err.text);
+        goto out;
+    }
+    assessed = true;
+    /* What an outcome of a run cannot show: L3 slots, races; refusals run nothing. */
+    if (a.verdict == LS_SETUP_ERROR || a.verdict == LS_RACE || a.verdict == LS_UNDECIDED || s.level == LS_L3)
+        goto out;
+    if (a.verdict == LS_SAFE) {
+        ok = replay_scenario(t, &s, &as_written, LS_SAFE, bytes_max, &arena, why);
+    } else if (a.check.witness && s.kind != LS_PLAN_RAW) {
+        if (ls_witness_scenario(&s, &a, &arena, &text, &err) != LS_OK ||
+            ls_scenario_read(text.text, text.length, path, &arena, names, &w, &err) != LS_OK)
+            ok = wrong(why, path, err.text);
+        else
+            ok = replay_scenario(t, &w, &as_written, a.verdict, bytes_max, &arena, why);
+    } else if (a.check.witness) {
+        struct ls_engine_setup setup;
+        struct ls_engine_options run = { .poison = true, .blocking = s.level == LS_L1 };
+        ls_replay_setup(&s, &a.compiled, &a.check.witness->assignment, &a.check.witness->job, 1, &arena, &setup);
+        for (uint64_t seed = 0; seed < 3 && ok; seed++) {
+            run.seed = seed;
+            ok = run_once(t, &setup, &run, false, false, &arena, why);
+        }
+    }
+    for (size_t i = 0; i < a.repairs && ok; i++) {
+        struct ls_scenario again;
+        ok = ls_scenario_load(path, &arena, names, &again, &err) == LS_OK &&
+             replay_scenario(t, &again, &a.repair[i].variant, LS_SAFE, bytes_max, &arena, why);
+        if (!ok)
+            wrong(why, a.repair[i].change, err.text);
+    }
+out:
+    if (!ok)
+        wrong(why, path, "");
+    if (assessed)
+        ls_assessment_release(&a);
+    ls_str_release(&text);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    return ok;
+}
+
+void replaying_print(const struct replaying *t, const char *what)
+{
+    printf("%s: %zu runs agree, %zu with faults, %zu refused, %zu gradient and %zu parameter elements compared;", what, t->schedules,
+           t->faults, t->refused, t->gradients, t->elements);
+    for (size_t v = 0; v < LS_VERDICT_COUNT; v++)
+        if (t->seen[v])
+            printf(" %s %zu", ls_verdict_name((enum ls_verdict)v), t->seen[v]);
+    printf("\n");
+    fflush(stdout);
+}

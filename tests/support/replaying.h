@@ -1,0 +1,18 @@
+/* tests/support/replaying.h -- what is predicted of a scenario, against what happens when it runs with data. */
+#ifndef LS_TESTS_REPLAYING_H
+#define LS_TESTS_REPLAYING_H
+
+#include "replay/replay.h"
+
+struct replaying { size_t seen[LS_VERDICT_COUNT], refused, schedules, gradients, faults, elements; };
+
+/* A random scenario with sizes, a random run of it, sometimes with a fault in one rank's program; under `schedules` seeded
+ * schedules (0: in threads). False, and *why, if something predicted was not seen. */
+bool replaying_seed(struct replaying *t, uint64_t seed, unsigned schedules, struct ls_str *why);
+
+/* A scenario file: its witness if it has one, else a run of it; then every repair found. Models above `bytes_max` run without data. */
+bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, bool repairs, struct ls_str *why);
+
+void replaying_print(const struct replaying *t, const char *what);
+
+#endif
