@@ -484,7 +484,7 @@ enum ls_code ls_nn_exec_round(struct ls_nn_exec *e, struct ls_stream *s, const s
     return LS_OK;
 }
 
-enum ls_code ls_nn_exec_kernel(struct ls_nn_exec *e, struct ls_stream *s, const struct ls_kernel *kernel, int64_t tag, struct ls_error *err)
+enum ls_code ls_nn_exec_kernel(struct ls_nn_exec *e, struct ls_stream *s, const struct ls_kernel *kernel, struct ls_error *err)
 {
     if (e->next >= e->round.kernels || e->round.kernel[e->next] != kernel)
         return ls_fail(err, LS_EBACKEND, e->vlm->model->flow.at, "kernels come in another order than the round says (kernel %zu of %zu)", e->next,
@@ -510,10 +510,6 @@ enum ls_code ls_nn_exec_kernel(struct ls_nn_exec *e, struct ls_stream *s, const 
         break;
     case LS_KERNEL_OPTIMIZER:
         break;
-    }
-    if (rc == LS_OK && tag != LS_NO_TAG) {
-        struct ls_nn_task nothing = { .kind = LS_NN_TASK_NOTHING };
-        e->device->ops->launch(e->device, s, ls_nn_task_run, &nothing, sizeof nothing, NULL, 0, tag);
     }
     for (uint32_t m = e->dies[at]; m != LS_NO_ID; m = e->dies_next[m])
         give_back(e, &e->made.at[m].out);

@@ -31,9 +31,8 @@ LS_MUST_USE enum ls_code ls_nn_exec_open(struct ls_nn_exec **out, const struct l
 void ls_nn_exec_close(struct ls_nn_exec *e); /* accepts NULL */
 /* Ends the round before, if one is open. */
 LS_MUST_USE enum ls_code ls_nn_exec_round(struct ls_nn_exec *e, struct ls_stream *s, const struct ls_nn_round *round, struct ls_error *err);
-/* The next kernel of the round; any kernel but OPTIMIZER. `tag` goes with the last piece of work.
+/* The next kernel of the round; any kernel but OPTIMIZER.
  *   errors  LS_EINPUT: values that do not fit the operator; LS_EBACKEND: out of memory */
-LS_MUST_USE enum ls_code ls_nn_exec_kernel(struct ls_nn_exec *e, struct ls_stream *s, const struct ls_kernel *kernel, int64_t tag,
-                                           struct ls_error *err);
+LS_MUST_USE enum ls_code ls_nn_exec_kernel(struct ls_nn_exec *e, struct ls_stream *s, const struct ls_kernel *kernel, struct ls_error *err);
 
 #endif

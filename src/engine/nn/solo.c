@@ -308,7 +308,7 @@ enum ls_code ls_nn_solo_microbatch(struct ls_nn_solo *s, const struct ls_nn_sequ
     struct ls_nn_round round = { sequence, sequences, list, w.kernel.count, w.link.at, scale, loss };
     enum ls_code rc = ls_nn_exec_round(s->exec, NULL, &round, err);
     for (size_t i = 0; i < w.kernel.count && rc == LS_OK; i++)
-        rc = ls_nn_exec_kernel(s->exec, NULL, list[i], LS_NO_TAG, err);
+        rc = ls_nn_exec_kernel(s->exec, NULL, list[i], err);
     struct ls_nn_round none = { 0 };
     if (rc == LS_OK)
         rc = ls_nn_exec_round(s->exec, NULL, &none, err); /* gives everything back while the kernels still exist */

@@ -358,8 +358,6 @@ void ls_nn_task_run(void *task, struct ls_stream *stream)
     float *temp = t->temp;
     (void)stream;
     switch (t->kind) {
-    case LS_NN_TASK_NOTHING:
-        break;
     case LS_NN_TASK_ZERO:
         if (t->out.count)
             memset(t->out.at, 0, t->out.count * sizeof(float));

@@ -5,7 +5,7 @@
 #include "engine/device/device.h"
 #include "engine/nn/data.h"
 
-enum ls_nn_task_kind { LS_NN_TASK_NOTHING, LS_NN_TASK_ZERO, LS_NN_TASK_FORWARD, LS_NN_TASK_BACKWARD, LS_NN_TASK_LINK,
+enum ls_nn_task_kind { LS_NN_TASK_ZERO, LS_NN_TASK_FORWARD, LS_NN_TASK_BACKWARD, LS_NN_TASK_LINK,
                        LS_NN_TASK_LINK_BACK, LS_NN_TASK_LOSS, LS_NN_TASK_LOSS_BACK };
 enum { LS_NN_INS_MAX = 3 };
 
