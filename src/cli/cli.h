@@ -39,6 +39,7 @@ enum { LS_JSON_VERSION = 1 }; /* grows when a field changes its meaning or goes;
     X(check)                                          \
     X(explain)                                        \
     X(simulate)                                       \
+    X(replay)                                         \
     X(import)                                         \
     X(help)                                           \
     X(version)

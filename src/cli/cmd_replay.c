@@ -1,0 +1,468 @@
+/* lockstep replay: one run of a scenario on the engine. */
+#include "cli/cli.h"
+#include "replay/replay.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DATA_MAX = 1 << 30 }; /* bytes of parameters, gradients and buffers of all ranks; larger jobs run without data */
+
+struct options { uint64_t seed, steps, replicas, replicate; bool free, nccl_like, witness, against, force; };
+struct result {
+    struct ls_compiled compiled;
+    bool is_compiled;
+    struct ls_assignment assignment;
+    struct ls_job job;
+    struct ls_engine_setup setup;
+    struct ls_replay seen;
+    struct ls_prediction predicted;
+    bool accounting, agrees, calls;
+    struct ls_str difference;
+};
+
+static volatile sig_atomic_t interrupted;
+static void on_signal(int signal_number) { interrupted = signal_number; }
+
+static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_error *err)
+{
+    *o = (struct options){ .seed = 1, .steps = 1, .replicas = 0, .free = ls_cli_flag(cli, "free"), .nccl_like = ls_cli_flag(cli, "nccl-like"),
+                           .witness = ls_cli_flag(cli, "witness"), .force = ls_cli_flag(cli, "force") };
+    const char *against = ls_cli_value(cli, "against");
+    if (against && strcmp(against, "check") != 0)
+        return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--against' is '%s'; a replay is compared with check", against);
+    o->against = against != NULL;
+    enum ls_code rc = ls_cli_uint(cli, "seed", 0, UINT64_MAX, &o->seed, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "steps", 1, 1000, &o->steps, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "replicas", 1, 64, &o->replicas, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "replicate", 1, 64, &o->replicate, err);
+    if (rc == LS_OK && o->nccl_like && o->against)
+        rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--against check' needs differences that stop a group; '--nccl-like' lets them pass");
+    return rc;
+}
+
+/* Sizes that the scenario leaves open. */
+static enum ls_code fix_sizes(struct ls_scenario *s, const struct options *o, struct ls_error *err)
+{
+    struct ls_loc whole = { s->path, 0, 0 };
+    bool any_shard = s->mesh.shard == LS_SIZE_ANY, any_replicate = s->mesh.replicate == LS_SIZE_ANY;
+    if (s->kind == LS_PLAN_RAW)
+        return o->replicas || o->replicate ? ls_fail(err, LS_EINPUT, whole, "a raw program has its own number of ranks") : LS_OK;
+    if (o->replicas && !any_shard && o->replicas != s->mesh.shard)
+        return ls_fail(err, LS_EINPUT, whole, "'--replicas' is %" PRIu64 ", but the scenario shards over %zu ranks", o->replicas, s->mesh.shard);
+    if (o->replicate && !any_replicate && o->replicate != s->mesh.replicate)
+        return ls_fail(err, LS_EINPUT, whole, "'--replicate' is %" PRIu64 ", but the scenario has %zu replicas of the shards", o->replicate,
+                       s->mesh.replicate);
+    if (any_shard)
+        s->mesh.shard = o->replicas ? (size_t)o->replicas : 2;
+    if (any_replicate)
+        s->mesh.replicate = o->replicate ? (size_t)o->replicate : 2;
+    return LS_OK;
+}
+
+/* The failing run that check finds, as a scenario of its own. */
+static enum ls_code to_witness(struct ls_scenario *s, const struct options *o, struct ls_arena *arena, struct ls_names *names,
+                               struct ls_scenario *out, struct ls_error *err)
+{
+    struct ls_assess_options assess = { .variant = LS_AS_WRITTEN, .force = o->force };
+    struct ls_assessment a;
+    struct ls_str text = { 0 };
+    assess.check.gradients = assess.check.races = true;
+    enum ls_code rc = ls_assess(s, &assess, arena, &a, err);
+    if (rc != LS_OK)
+        return rc;
+    rc = ls_witness_scenario(s, &a, arena, &text, err);
+    if (rc == LS_OK)
+        rc = ls_scenario_read(ls_arena_str(arena, ls_str_text(&text)), text.length, ls_arena_printf(arena, "%s (witness)", s->path), arena,
+                              names, out, err);
+    ls_str_release(&text);
+    ls_assessment_release(&a);
+    return rc;
+}
+
+static enum ls_code replay(struct ls_scenario *s, const struct options *o, struct ls_arena *arena, struct result *r, struct ls_error *err)
+{
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    bool gradients = s->kind != LS_PLAN_RAW;
+    if (s->level == LS_L3)
+        return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "the engine has no bound on kernels: level L3 cannot be replayed");
+    enum ls_code rc = ls_scenario_compile(s, &as_written, o->force, &r->compiled, err);
+    if (rc != LS_OK)
+        return rc;
+    r->is_compiled = true;
+    if (r->compiled.refusal.rule)
+        return ls_fail(err, LS_EINPUT, r->compiled.refusal.at, "refused at set-up: %s: %s", r->compiled.refusal.rule, r->compiled.refusal.text);
+    rc = ls_replay_assignment(&r->compiled, (size_t)o->steps, o->seed, arena, &r->assignment, err);
+    if (rc == LS_OK)
+        rc = ls_system_job(&r->compiled.system, &r->assignment, arena, &r->job, err);
+    if (rc != LS_OK)
+        return rc;
+    ls_replay_setup(s, &r->compiled, &r->assignment, &r->job, o->seed, arena, &r->setup);
+    /* Sharded parameters once, unsharded ones and gradients on every rank, all in about four bytes. */
+    double bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * (double)r->job.ranks);
+    struct ls_engine_options e = { .free = o->free, .seed = o->seed, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
+                                   .interrupted = &interrupted, .accounting = bytes > DATA_MAX };
+    r->accounting = e.accounting;
+    gradients = gradients && !e.accounting;
+    rc = ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
+    if (rc != LS_OK || r->seen.observed.interrupted || !o->against)
+        return rc;
+    rc = ls_replay_predict(&r->setup, e.blocking, gradients, arena, &r->predicted, err);
+    if (rc != LS_OK)
+        return rc;
+    r->calls = ls_replay_calls(&r->setup, &r->seen, &r->difference);
+    r->agrees = r->calls && ls_replay_agrees(&r->setup, &r->predicted, &r->seen, &r->difference);
+    return LS_OK;
+}
+
+static const struct ls_op *op_at(const struct result *r, struct ls_at at)
+{
+    return &r->job.rank[at.rank].segment[at.segment]->op[at.op];
+}
+
+static const char *blocked_text(enum ls_blocked why)
+{
+    switch (why) {
+    case LS_BLOCKED_MEMBERS: return "waits for the other members";
+    case LS_BLOCKED_PEER: return "waits for its peer";
+    case LS_BLOCKED_EVENT: return "waits for an event";
+    case LS_BLOCKED_FIFO: return "waits behind another op of its communicator";
+    case LS_BLOCKED_SLOT: return "waits for a slot";
+    case LS_BLOCKED_HOST: return "holds its host thread";
+    case LS_BLOCKED_STREAM:
+    case LS_BLOCKED_NONE: break;
+    }
+    return "waits behind another op of its stream";
+}
+
+static void print_at(const struct result *r, struct ls_at at, struct ls_str *out)
+{
+    if (at.rank == LS_NO_ID || at.segment == LS_NO_ID) {
+        ls_str_printf(out, at.rank == LS_NO_ID ? "nothing" : "rank %u has nothing left", at.rank);
+        return;
+    }
+    ls_str_printf(out, "rank %u  ", at.rank);
+    ls_op_print(out, &r->compiled.tables, op_at(r, at));
+}
+
+/* What is carried: the names of the payloads may be equal. */
+static void print_items(const struct result *r, struct ls_at at, struct ls_str *out)
+{
+    const struct ls_op *o = op_at(r, at);
+    const struct ls_payload *p = o->payload == LS_NO_ID ? NULL : &r->compiled.tables.payload.at[o->payload];
+    for (size_t i = 0; p && i < p->count && i < 4; i++)
+        ls_str_printf(out, "%s%s", i ? ", " : ": ", ls_tables_name(&r->compiled.tables, p->items[i]));
+    if (p && p->count > 4)
+        ls_str_printf(out, " and %zu more", p->count - 4);
+}
+
+/* Waits for events follow from what those events wait for, unless a rank waits for nothing else. */
+static void print_pending(const struct result *r, struct ls_str *out)
+{
+    enum { ROWS_MAX = 16 };
+    const struct ls_outcome *x = &r->seen.observed.outcome;
+    size_t rows = 0, left = 0;
+    for (size_t i = 0; i < x->pending_count; i++) {
+        const struct ls_pending *p = &x->pending[i];
+        bool other = false;
+        for (size_t k = 0; k < x->pending_count; k++)
+            other |= x->pending[k].at.rank == p->at.rank && x->pending[k].why != LS_BLOCKED_EVENT && x->pending[k].why != LS_BLOCKED_STREAM;
+        if (other && (p->why == LS_BLOCKED_EVENT || p->why == LS_BLOCKED_STREAM))
+            continue;
+        if (rows == ROWS_MAX) {
+            left++;
+            continue;
+        }
+        ls_str_add(out, rows++ ? "              " : "  pending     ");
+        print_at(r, p->at, out);
+        ls_str_printf(out, ": %s\n", blocked_text(p->why));
+    }
+    if (left)
+        ls_str_printf(out, "              and %zu more\n", left);
+}
+
+static uint64_t peak_of(const struct result *r, size_t category)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < r->job.ranks; i++) {
+        uint64_t p = category == LS_CATEGORY_COUNT ? r->seen.observed.memory[i].total_peak : r->seen.observed.memory[i].peak[category];
+        most = p > most ? p : most;
+    }
+    return most;
+}
+
+static void print_verdict(const struct ls_cli *cli, const struct result *r, struct ls_str *out)
+{
+    const struct ls_outcome *x = &r->seen.observed.outcome;
+    const struct ls_tables *t = &r->compiled.tables;
+    enum ls_verdict v = r->seen.verdict;
+    char name[32];
+    snprintf(name, sizeof name, "%s", v == LS_SAFE ? "completed" : ls_verdict_name(v));
+    ls_str_printf(out, "  seen        %s%s%s", ls_style(cli->colour_out, v == LS_SAFE ? LS_GREEN : LS_RED), name, ls_style(cli->colour_out, LS_PLAIN));
+    if (v == LS_LOST_GRADIENT || v == LS_WRONG_SCALE) {
+        const struct ls_share_problem *p = &r->seen.share;
+        ls_str_printf(out, ": '%s': the share of rank %u, microbatch %u arrived with weight %u/%u, not %u/%u; %zu of %zu are missing",
+                      ls_tables_name(t, p->param), p->rank, p->microbatch, p->found.num, p->found.den, p->expected.num, p->expected.den,
+                      p->missing, p->shares);
+    } else if (x->comm != LS_NO_ID)
+        ls_str_printf(out, " at call %zu of group %u of %s", x->position, x->group, ls_tables_name(t, t->comm.at[x->comm].name));
+    ls_str_add(out, "\n");
+    if (v != LS_SAFE && v != LS_LOST_GRADIENT && v != LS_WRONG_SCALE)
+        for (int i = 0; i < 2; i++) {
+            struct ls_at at = i ? x->b : x->a;
+            if (at.rank == LS_NO_ID)
+                continue;
+            ls_str_add(out, "              ");
+            print_at(r, at, out);
+            if (v == LS_MISPAIRING && at.segment != LS_NO_ID)
+                print_items(r, at, out);
+            ls_str_add(out, "\n");
+        }
+    print_pending(r, out);
+}
+
+static void print_memory(const struct result *r, struct ls_str *out)
+{
+    ls_str_add(out, "  memory      peak of a rank, in bytes:");
+    for (size_t c = 0; c < LS_CATEGORY_COUNT; c++)
+        if (peak_of(r, c))
+            ls_str_printf(out, " %s %" PRIu64, ls_category_name((enum ls_category)c), peak_of(r, c));
+    ls_str_printf(out, "; total %" PRIu64 "\n              %s\n", peak_of(r, LS_CATEGORY_COUNT),
+                  r->seen.memory_equal ? "buffers as the program says, to the byte" : "buffers DIFFER from what the program says");
+}
+
+static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct result *r)
+{
+    struct ls_str out = { 0 };
+    const struct ls_observed *seen = &r->seen.observed;
+    size_t calls = 0;
+    for (size_t i = 0; i < r->job.ranks; i++)
+        calls += seen->call[i].count;
+    ls_str_printf(&out, "%s: %zu ranks, %s, seed %" PRIu64 "\n", s->name, r->job.ranks, o->free ? "a thread per queue" : "coroutines", o->seed);
+    print_verdict(cli, r, &out);
+    ls_str_printf(&out, "  calls       %zu on communicators, %zu collectives completed\n", calls, seen->outcome.collectives);
+    if (o->nccl_like)
+        ls_str_printf(&out, "  unnoticed   %zu differences met, %zu went through\n", seen->clashes, seen->silent);
+    if (s->kind != LS_PLAN_RAW && r->accounting)
+        ls_str_add(&out, "  data        none: the model is too large for this machine; order and bytes only\n");
+    else if (s->kind != LS_PLAN_RAW)
+        ls_str_printf(&out, "  data        %zu elements of gathered parameters compared, %zu wrong; %zu of gradients%s\n", r->seen.symbolic.parameters,
+                      r->seen.symbolic.corrupted, r->seen.symbolic.gradients, r->seen.symbolic.problem.present ? ", some wrong" : "");
+    if (peak_of(r, LS_CATEGORY_COUNT))
+        print_memory(r, &out);
+    if (o->against)
+        ls_str_printf(&out, "  check       %s\n", r->agrees ? "predicted this, and the calls made are the program's, op for op" : ls_str_text(&r->difference));
+    fputs(ls_str_text(&out), stdout);
+    ls_str_release(&out);
+}
+
+static void json_at(struct ls_json *j, const char *key, const struct result *r, struct ls_at at)
+{
+    ls_json_key(j, key);
+    if (at.rank == LS_NO_ID) {
+        ls_json_null(j);
+        return;
+    }
+    struct ls_str text = { 0 };
+    ls_json_object(j);
+    ls_json_key(j, "rank");
+    ls_json_uint(j, at.rank);
+    if (at.segment != LS_NO_ID) {
+        ls_json_key(j, "segment");
+        ls_json_uint(j, at.segment);
+        ls_json_key(j, "op");
+        ls_json_uint(j, at.op);
+        ls_json_key(j, "text");
+        ls_op_print(&text, &r->compiled.tables, op_at(r, at));
+        ls_json_text(j, ls_str_text(&text));
+    }
+    ls_json_end_object(j);
+    ls_str_release(&text);
+}
+
+static void json_memory(struct ls_json *j, const struct result *r)
+{
+    ls_json_key(j, "memory_peak_bytes");
+    ls_json_array(j);
+    for (size_t i = 0; i < r->job.ranks; i++) {
+        ls_json_object(j);
+        for (size_t c = 0; c < LS_CATEGORY_COUNT; c++) {
+            ls_json_key(j, ls_category_name((enum ls_category)c));
+            ls_json_uint(j, r->seen.observed.memory[i].peak[c]);
+        }
+        ls_json_key(j, "total");
+        ls_json_uint(j, r->seen.observed.memory[i].total_peak);
+        ls_json_end_object(j);
+    }
+    ls_json_end_array(j);
+    ls_json_key(j, "memory_as_program");
+    ls_json_bool(j, r->seen.memory_equal);
+}
+
+static void print_json(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct result *r)
+{
+    struct ls_str text = { 0 };
+    struct ls_json j;
+    const struct ls_outcome *x = &r->seen.observed.outcome;
+    const struct ls_tables *t = &r->compiled.tables;
+    ls_cli_json_open(cli, &j, &text);
+    ls_json_key(&j, "name");
+    ls_json_text(&j, s->name);
+    ls_json_key(&j, "file");
+    ls_json_text(&j, s->path);
+    ls_json_key(&j, "ranks");
+    ls_json_uint(&j, r->job.ranks);
+    ls_json_key(&j, "seed");
+    ls_json_uint(&j, o->seed);
+    ls_json_key(&j, "free");
+    ls_json_bool(&j, o->free);
+    ls_json_key(&j, "nccl_like");
+    ls_json_bool(&j, o->nccl_like);
+    ls_json_key(&j, "data");
+    ls_json_bool(&j, s->kind != LS_PLAN_RAW && !r->accounting);
+    ls_json_key(&j, "verdict");
+    ls_json_text(&j, ls_verdict_name(r->seen.verdict));
+    ls_json_key(&j, "communicator");
+    ls_json_text(&j, x->comm == LS_NO_ID ? NULL : ls_tables_name(t, t->comm.at[x->comm].name));
+    ls_json_key(&j, "call");
+    if (x->comm == LS_NO_ID)
+        ls_json_null(&j);
+    else
+        ls_json_uint(&j, x->position);
+    json_at(&j, "a", r, x->a);
+    json_at(&j, "b", r, x->b);
+    ls_json_key(&j, "pending");
+    ls_json_array(&j);
+    for (size_t i = 0; i < x->pending_count; i++) {
+        ls_json_object(&j);
+        json_at(&j, "at", r, x->pending[i].at);
+        ls_json_key(&j, "why");
+        ls_json_text(&j, blocked_text(x->pending[i].why));
+        ls_json_end_object(&j);
+    }
+    ls_json_end_array(&j);
+    ls_json_key(&j, "lost");
+    if (r->seen.verdict == LS_LOST_GRADIENT || r->seen.verdict == LS_WRONG_SCALE) {
+        ls_json_object(&j);
+        ls_json_key(&j, "parameter");
+        ls_json_text(&j, ls_tables_name(t, r->seen.share.param));
+        ls_json_key(&j, "rank");
+        ls_json_uint(&j, r->seen.share.rank);
+        ls_json_key(&j, "microbatch");
+        ls_json_uint(&j, r->seen.share.microbatch);
+        ls_json_key(&j, "missing");
+        ls_json_uint(&j, r->seen.share.missing);
+        ls_json_key(&j, "shares");
+        ls_json_uint(&j, r->seen.share.shares);
+        ls_json_end_object(&j);
+    } else
+        ls_json_null(&j);
+    ls_json_key(&j, "collectives");
+    ls_json_uint(&j, x->collectives);
+    ls_json_key(&j, "differences");
+    ls_json_uint(&j, r->seen.observed.clashes);
+    ls_json_key(&j, "gathered_elements");
+    ls_json_uint(&j, r->seen.symbolic.parameters);
+    ls_json_key(&j, "gathered_elements_wrong");
+    ls_json_uint(&j, r->seen.symbolic.corrupted);
+    ls_json_key(&j, "gradient_elements");
+    ls_json_uint(&j, r->seen.symbolic.gradients);
+    json_memory(&j, r);
+    ls_json_key(&j, "agrees_with_check");
+    if (o->against)
+        ls_json_bool(&j, r->agrees);
+    else
+        ls_json_null(&j);
+    ls_json_key(&j, "difference");
+    ls_json_text(&j, o->against && !r->agrees ? ls_str_text(&r->difference) : NULL);
+    ls_json_key(&j, "seconds");
+    ls_json_real(&j, r->seen.observed.seconds);
+    ls_cli_json_close(&j);
+    ls_str_release(&text);
+}
+
+static int exit_code(const struct ls_scenario *s, const struct options *o, const struct result *r)
+{
+    bool as_expected = r->seen.verdict == LS_SAFE || (s->expect.present && s->expect.verdict == r->seen.verdict);
+    /* A witness must fail as it says. */
+    if (o->witness && s->expect.present)
+        as_expected = s->expect.verdict == r->seen.verdict;
+    bool corrupted = o->nccl_like && (r->seen.observed.silent || r->seen.symbolic.corrupted);
+    return as_expected && !corrupted && r->seen.memory_equal && (!o->against || r->agrees) ? LS_OK : LS_EVIOLATED;
+}
+
+static int run(const struct ls_cli *cli, int argc, char **argv)
+{
+    struct ls_error err = { 0 };
+    struct options o;
+    struct result r = { 0 };
+    struct ls_arena arena;
+    struct ls_scenario written, witness, *s = &written;
+    if (argc != 1)
+        return ls_usage(cli, "replay takes one FILE");
+    if (read_options(cli, &o, &err) != LS_OK)
+        return ls_report(cli, &err);
+    struct sigaction act = { .sa_handler = on_signal }, old_int, old_term;
+    sigaction(SIGINT, &act, &old_int);
+    sigaction(SIGTERM, &act, &old_term);
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    enum ls_code rc = ls_scenario_load(argv[0], &arena, names, &written, &err);
+    if (rc == LS_OK && o.witness) {
+        rc = to_witness(&written, &o, &arena, names, &witness, &err);
+        s = &witness;
+    }
+    if (rc == LS_OK)
+        rc = fix_sizes(s, &o, &err);
+    if (rc == LS_OK)
+        rc = replay(s, &o, &arena, &r, &err);
+    int status = (int)rc;
+    if (rc != LS_OK && !interrupted)
+        status = ls_report(cli, &err);
+    else if (!interrupted) {
+        if (cli->json)
+            print_json(cli, s, &o, &r);
+        else
+            print_text(cli, s, &o, &r);
+        status = exit_code(s, &o, &r);
+    }
+    if (r.is_compiled)
+        ls_compiled_release(&r.compiled);
+    ls_str_release(&r.difference);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    sigaction(SIGINT, &old_int, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    if (interrupted) /* every thread has ended; die of the signal, so that a shell sees it */
+        raise(interrupted);
+    return status;
+}
+
+static const struct ls_option options[] = {
+    { "seed", "N", "schedule, and the run drawn from the contract (default 1; 0: lowest rank first)" },
+    { "free", NULL, "a thread per host thread and stream instead of coroutines" },
+    { "steps", "N", "steps, where the scenario leaves their number open (default 1)" },
+    { "replicas", "N", "ranks that share parameters, where the scenario says any (default 2)" },
+    { "replicate", "N", "replicas of those, where the scenario says any (default 2)" },
+    { "witness", NULL, "run the smallest failing run that check finds" },
+    { "against", "check", "compare calls and verdict with the program and its check" },
+    { "nccl-like", NULL, "pair ops by position, as NCCL does: differences pass unnoticed or hang" },
+    { "force", NULL, "run a plan that set-up refuses" },
+    { 0 },
+};
+static const struct ls_example examples[] = {
+    { "replay scenarios/mixed-media/per-layer-table-one-off.yaml", "the run that the table describes" },
+    { "replay --witness --against check scenarios/conditional-tower/b02-skip.yaml", "does the counterexample fail as predicted?" },
+    { "replay --witness --nccl-like scenarios/raw/unagreed-branch.yaml", "what NCCL would make of it" },
+    { 0 },
+};
+const struct ls_command ls_command_replay = {
+    .name = "replay", .run = run, .operands = "FILE", .summary = "run a scenario with data, and see what happens",
+    .text = "Executes one run of the scenario: every rank's operations on streams, with parameters and gradients that are known patterns, so\n"
+            "that what collectives and copies did is checked element by element. A hang is a state, not a timeout: nothing can move and\n"
+            "nothing is running. Exit status: 0 completed, or as the scenario's `expect:` says; 1 not; 3 bad input.",
+    .options = options, .examples = examples };
