@@ -296,7 +296,7 @@ enum ls_code ls_batch_contract(const struct ls_batch *b, const struct ls_letters
         c.levels = 1;
     else
         c.class_of[0] = LS_NEW(arena, uint32_t, letters->count);
-    switch (b->apart ? LS_EXEC_ANY : b->execution) {
+    switch (b->execution) {
     case LS_EXEC_ANY:
         break;
     case LS_EXEC_RANK_UNIFORM:

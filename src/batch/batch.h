@@ -37,7 +37,7 @@ struct ls_batch {
     uint64_t microbatches;          /* 0: any */
     uint64_t steps;                 /* 0: any */
     struct ls_sample *sample; size_t samples;
-    bool apart;                     /* a letter for every sample: ops are equal, sizes are not. The contract is then `any` */
+    bool apart;                     /* a letter for every sample: ops are equal, sizes are not */
     enum ls_execution execution;
     uint32_t *uniform; size_t uniforms;               /* modalities, MODALITY_UNIFORM */
     uint32_t *table; size_t rows, columns;            /* sample indices [row][replica]; one row per microbatch, repeated
