@@ -1,5 +1,6 @@
 /* lockstep check: one verdict per scenario. */
 #include "advise/advise.h"
+#include "check/certificate.h"
 #include "check/promela.h"
 #include "check/unroll.h"
 #include "cli/cli.h"
@@ -11,7 +12,7 @@
 struct options {
     struct ls_assess_options assess;
     struct ls_progress *progress;
-    const char *witness, *promela;
+    const char *witness, *promela, *certificate;
     bool many, varied;
 };
 
@@ -164,6 +165,29 @@ static enum ls_code export_promela(const struct ls_scenario *s, struct ls_assess
     return rc;
 }
 
+/* The proof as a file for lockstep-verify; only of plans that are safe, and known to be so by proof. */
+static enum ls_code write_certificate(const struct ls_scenario *s, struct ls_assessment *a, const struct options *o, struct ls_arena *arena,
+                                      struct ls_error *err)
+{
+    struct ls_certificate c;
+    struct ls_str text = { 0 };
+    if (a->verdict == LS_SETUP_ERROR)
+        return ls_fail(err, LS_EINPUT, a->compiled.refusal.at, "'%s' is refused at set-up (%s): there is nothing to certify", s->name,
+                       a->compiled.refusal.rule);
+    if (a->verdict != LS_SAFE)
+        return ls_fail(err, a->verdict == LS_UNDECIDED ? LS_EUNDECIDED : LS_EVIOLATED, LS_NOWHERE,
+                       "no certificate for '%s': the verdict is '%s'", s->name, ls_verdict_name(a->verdict));
+    if (a->check.known != LS_KNOWN_PROVED)
+        return ls_fail(err, LS_EUNDECIDED, LS_NOWHERE, "no certificate for '%s': its runs were executed, not proved", s->name);
+    enum ls_code rc = ls_certificate_make(&a->compiled.system, s->name, o->assess.check.macro_states_max, arena, &c, err);
+    if (rc == LS_OK) {
+        ls_certificate_print(&c, &text);
+        rc = ls_write_file(o->certificate, ls_str_text(&text), text.length, err);
+    }
+    ls_str_release(&text);
+    return rc;
+}
+
 static enum ls_code check_file(const struct ls_cli *cli, struct options *o, const char *path, struct ls_json *j, struct tally *t)
 {
     struct ls_arena arena;
@@ -190,6 +214,8 @@ static enum ls_code check_file(const struct ls_cli *cli, struct options *o, cons
         }
         if (rc == LS_OK && o->promela)
             rc = export_promela(&s, &a, o, &arena, &err);
+        if (rc == LS_OK && o->certificate)
+            rc = write_certificate(&s, &a, o, &arena, &err);
         if (rc == LS_OK) {
             ls_progress_close(o->progress); /* the line goes before anything else is printed */
             if (j)
@@ -227,6 +253,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     o->assess.check.races = true;
     o->witness = ls_cli_value(cli, "witness");
     o->promela = ls_cli_value(cli, "export-promela");
+    o->certificate = ls_cli_value(cli, "certificate");
     o->varied = o->assess.force || ls_cli_value(cli, "policy") || ls_cli_value(cli, "contract");
     const char *policy = ls_cli_value(cli, "policy"), *contract = ls_cli_value(cli, "contract");
     static const char *const policies[] = { "root", "per_layer", "replicate", NULL };
@@ -280,9 +307,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         any_folder |= folder;
     }
     o.many = paths.count > 1 || any_folder;
-    if (rc == LS_OK && o.many && (o.witness || o.promela))
+    if (rc == LS_OK && o.many && (o.witness || o.promela || o.certificate))
         rc = ls_fail(&err, LS_EUSAGE, LS_NOWHERE, "'--%s' goes with one scenario, but there are %zu",
-                     o.witness ? "witness" : "export-promela", paths.count);
+                     o.witness ? "witness" : o.promela ? "export-promela" : "certificate", paths.count);
     if (o.many)
         o.assess.repairs = o.assess.repairs && cli->json;
     struct tally t = { 0 };
@@ -331,6 +358,7 @@ static const struct ls_option options[] = {
     { "force", NULL, "check a plan that set-up refuses, and show how it fails" },
     { "witness", "FILE", "save the failing run as a scenario" },
     { "export-promela", "FILE", "write the plan with a fixed number of ranks (--replicas per free size, default 2) for SPIN" },
+    { "certificate", "FILE", "write the proof that the plan is safe, for lockstep-verify" },
     { "no-repairs", NULL, "do not look for repairs" },
     { "replicas", "N", "explore up to N replicas where nothing can be proved (default 6)" },
     { "seconds", "N", "give up after N seconds" },
@@ -340,6 +368,7 @@ static const struct ls_example examples[] = {
     { "check scenarios/mixed-media", "every scenario below a folder, one line each" },
     { "check scenarios/mixed-media/per-layer.yaml", "one scenario, with its smallest counterexample and repairs" },
     { "check --policy replicate plan.yaml", "the same plan under another policy" },
+    { "check --certificate plan.cert plan.yaml", "the proof, which `lockstep-verify plan.cert` accepts or rejects" },
     { "check --json plan.yaml", "for programs" },
     { 0 },
 };
