@@ -31,8 +31,11 @@ uint64_t ls_cost_scale_ps(const struct ls_cost *c, uint64_t nominal_ps, uint32_t
     return scale(ps, LS_SPEED_ONE - c->jitter + ls_random_below(&random, 2 * (uint64_t)c->jitter + 1));
 }
 
-uint64_t ls_cost_issue_ps(const struct ls_platform *p, const struct ls_op *op)
+uint64_t ls_cost_issue_ps(const struct ls_cost *c, const struct ls_platform *p, const struct ls_tables *t, const struct ls_op *op)
 {
+    uint64_t ps;
+    if (c->issue && c->issue(c->profile_context, t, op, &ps))
+        return ps;
     switch ((enum ls_op_kind)op->kind) {
     case LS_OP_ALL_GATHER: case LS_OP_REDUCE_SCATTER: case LS_OP_ALL_REDUCE: case LS_OP_REDUCE: case LS_OP_BROADCAST:
     case LS_OP_ALL_TO_ALL: case LS_OP_GATHER: case LS_OP_SCATTER: case LS_OP_SCAN: case LS_OP_BARRIER: case LS_OP_DECIDE:

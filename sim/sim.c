@@ -415,7 +415,8 @@ static void set_timing(struct sim *x, struct ls_arena *a)
         for (size_t h = 0; h < p->threads; h++) {
             w->until[h] = LS_NEW(a, uint64_t, n + 1);
             for (size_t i = 0; i < n; i++)
-                w->until[h][i + 1] = w->until[h][i] + (t->from->op[i].thread == h ? ls_cost_issue_ps(x->platform, &t->from->op[i]) : 0);
+                w->until[h][i + 1] = w->until[h][i] + (t->from->op[i].thread == h ? ls_cost_issue_ps(x->cost, x->platform, p->job->tables,
+                                                                                                     &t->from->op[i]) : 0);
             /* A fused group is launched at its end. */
             for (uint32_t i = t->thread_first[h + 1], end = LS_NO_ID; i-- > t->thread_first[h];) {
                 const struct ls_task *s = &t->step[t->thread_step[i]];

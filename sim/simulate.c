@@ -94,6 +94,36 @@ static bool profile(void *context, const struct ls_tables *t, const struct ls_op
     return p != NULL;
 }
 
+/* Assumed: what a host thread of PyTorch takes to launch a kernel from Python, or from the autograd engine, and to run one hook of FSDP2;
+ * foreach kernels of the optimizer take lists of about 100 tensors. */
+enum { FORWARD_LAUNCH_US = 8, BACKWARD_LAUNCH_US = 5, HOOK_US = 60, OPTIMIZER_LAUNCHES = 15, OPTIMIZER_LIST = 100 };
+#define PS_PER_US UINT64_C(1000000)
+
+static bool issue(void *context, const struct ls_tables *t, const struct ls_op *op, uint64_t *ps)
+{
+    const struct simulation *x = context;
+    if (op->kind == LS_OP_MARK) {
+        *ps = HOOK_US * PS_PER_US;
+        return x->assignment != NULL;
+    }
+    const struct priced *p = op->kind == LS_OP_COMPUTE ? find_priced(x, op) : NULL;
+    if (!p)
+        return false;
+    size_t at = (size_t)(op - p->first);
+    *ps = 0;
+    if (op->pass == LS_PASS_OPT) {
+        size_t tensors = op->payload == LS_NO_ID ? 0 : t->payload.at[op->payload].count;
+        *ps = (tensors / OPTIMIZER_LIST + 1) * OPTIMIZER_LAUNCHES * FORWARD_LAUNCH_US * PS_PER_US;
+        return true;
+    }
+    for (size_t k = p->work.first[at]; k < p->work.first[at + 1]; k++) {
+        uint8_t what = t->kernel.at[op->kernel + (k - p->work.first[at])].what;
+        bool engine = what == LS_KERNEL_BACKWARD || what == LS_KERNEL_LOSS_BACKWARD;
+        *ps += p->work.of[k].launches * (engine ? BACKWARD_LAUNCH_US : FORWARD_LAUNCH_US) * PS_PER_US;
+    }
+    return true;
+}
+
 static uint64_t optimizer_ps(const struct simulation *x)
 {
     const struct ls_platform *p = &x->out->platform;
@@ -338,7 +368,7 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
         price(x);
     measure_memory(x);
     x->track = LS_NEW(x->arena, struct track *, ranks);
-    struct ls_cost cost = { .measured = x->o->measured, .profile = profile, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter,
+    struct ls_cost cost = { .measured = x->o->measured, .profile = profile, .issue = issue, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter,
                             .seed = x->o->seed };
     const struct ls_system *y = &x->c->system;
     struct ls_sim_options so = { .run = { .level = (enum ls_level)y->level, .kernels = y->kernels, .start = (enum ls_start)y->start_rule },

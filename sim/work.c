@@ -322,6 +322,21 @@ static void price(struct walk *w, struct made *x)
     }
 }
 
+static unsigned launches(const struct walk *w, const struct made *x, bool backward)
+{
+    bool eager = is_eager(w, x);
+    switch (x->kind) {
+    case LINEAR:
+        return (backward ? (x->trains ? 1u : 0u) + (x->input_graph ? 1u : 0u) : 1u) + (eager && x->acts ? 1u : 0u) +
+               (x->flash_width > 0 ? (eager ? 8u : 1u) : 0u);
+    case RMS_NORM: return !eager ? 1 : backward ? 10 : 6;
+    case ATTENTION: return !eager ? 2 : backward ? 14 : 13;
+    case GATED: return !eager ? 1 : backward ? 3 : 2;
+    case CONV: case EMBEDDING: case LAYER_NORM: case PLAIN: case ADD: break;
+    }
+    return 1;
+}
+
 static bool saves_input(const struct walk *w, const struct made *x)
 {
     switch (x->kind) {
@@ -502,11 +517,13 @@ static void work_of_loss(struct walk *w, const struct ls_kernel *k, uint32_t at,
         all += w->made[l->instance].tokens * w->made[l->instance].width;
     }
     of[at].bytes = 14 * all;
+    of[at].launches = 4;
     of[at].temporary = (uint64_t)(4 * all);
     if (w->loss_backward == NONE)
         return;
     add_extra(w, at, w->loss_backward, 4 * all, LS_KEPT_LOGITS);
     of[w->loss_backward].bytes = 22 * all;
+    of[w->loss_backward].launches = 4;
     of[w->loss_backward].temporary = (uint64_t)((8 - e) * all); /* the result of e bytes comes when one of the two is gone */
 }
 
@@ -539,7 +556,8 @@ void ls_work_of_round(const struct ls_plan *p, const struct ls_tables *t, const 
         }
         if (k->what == LS_KERNEL_FORWARD || k->what == LS_KERNEL_RECOMPUTE) {
             const struct made *x = &w.made[k->instance];
-            out->of[at] = (struct ls_kernel_work){ .flops = x->flops, .flash = x->flash, .bytes = x->bytes };
+            out->of[at] = (struct ls_kernel_work){ .flops = x->flops, .flash = x->flash, .bytes = x->bytes,
+                                                    .launches = launches(&w, x, false) };
             keep(&w, k, at);
         }
         if (k->what == LS_KERNEL_BACKWARD) {
@@ -549,6 +567,7 @@ void ls_work_of_round(const struct ls_plan *p, const struct ls_tables *t, const 
             k_work->flash = 2.5 * x->flash;
             k_work->flops = linear * ((x->trains ? 1 : 0) + (x->input_graph ? 1 : 0)) + k_work->flash;
             k_work->bytes = x->bytes_back;
+            k_work->launches = launches(&w, x, true) + (x->again ? launches(&w, x, false) : 0);
             if (x->again) {
                 k_work->flops += linear;
                 k_work->bytes += x->bytes;
