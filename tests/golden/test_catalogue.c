@@ -126,6 +126,24 @@ static void check_repair(const char *path, const struct ls_scenario *s, const st
     ls_arena_release(&arena);
 }
 
+enum { WITNESS_LINES = 25 };
+
+/* What a person reads: printed whole for every kind of violation, and short. */
+static void check_text(const char *path, const struct ls_scenario *s, const struct ls_assessment *a)
+{
+    struct ls_str text = { 0 };
+    size_t lines = 0;
+    ls_assessment_print(s, a, "replay", "", "", &text);
+    for (const char *p = ls_str_text(&text); *p; p++)
+        lines += *p == '\n';
+    cr_expect_eq(strncmp(ls_str_text(&text), s->name, strlen(s->name)), 0, "%s: %s", path, ls_str_text(&text));
+    cr_expect(lines <= WITNESS_LINES || a->verdict == LS_SAFE, "%s: %zu lines\n%s", path, lines, ls_str_text(&text));
+    ls_str_clear(&text);
+    ls_assessment_line(s, a, &text);
+    cr_expect(text.length > 0 && !strchr(ls_str_text(&text), '\n'), "%s: '%s'", path, ls_str_text(&text));
+    ls_str_release(&text);
+}
+
 static void check_file(const char *path)
 {
     struct ls_arena arena;
@@ -140,6 +158,7 @@ static void check_file(const char *path)
     cr_assert_eq(ls_scenario_load(path, &arena, names, &s, &err), LS_OK, "%s: %s", path, err.text);
     cr_assert_eq(ls_assess(&s, &o, &arena, &a, &err), LS_OK, "%s: %s", path, err.text);
     cr_expect(ls_as_expected(&s, &a, &why), "%s: %s", path, ls_str_text(&why));
+    check_text(path, &s, &a);
     if (has_witness(a.verdict))
         check_witness(path, &s, &a);
     if (of_machine(a.verdict) && a.check.witness->minimal)
