@@ -162,6 +162,11 @@ uint32_t gather_buffer(const struct run *r, uint32_t unit)
     return pooled(r->c, "ag_out", unit, 0, context_stream(r, unit, LS_STREAM_CI));
 }
 
+uint32_t input_buffer(const struct run *r, uint32_t unit, uint32_t slot)
+{
+    return pooled(r->c, "rs_in", unit, slot, LS_STREAM_D);
+}
+
 uint32_t output_buffer(const struct run *r, uint32_t unit, uint32_t slot)
 {
     return pooled(r->c, "rs_out", unit, slot, context_stream(r, unit, LS_STREAM_S));
@@ -171,13 +176,12 @@ void emit_open(struct compiler *c)
 {
     const struct ls_plan *plan = c->in.plan;
     size_t n = plan->units;
-    c->buffer = (struct buffers){ .full = LS_NEW(c->arena, uint32_t, n), .reduce_in = LS_NEW(c->arena, uint32_t, n) };
+    c->buffer = (struct buffers){ .full = LS_NEW(c->arena, uint32_t, n) };
     c->unit_cause = LS_NEW(c->arena, uint32_t, n);
     c->gather_payload = LS_NEW(c->arena, uint32_t, n);
     for (uint32_t i = 0; i < n; i++) {
         const struct ls_unit *u = &plan->unit[i];
         c->buffer.full[i] = add_buffer(c, "full", i, LS_STREAM_D);
-        c->buffer.reduce_in[i] = add_buffer(c, "rs_in", i, LS_STREAM_D);
         c->unit_cause[i] = ls_tables_cause(c->in.tables, u->why ? u->why : "units", u->at);
         uint32_t *names = LS_NEW(c->arena, uint32_t, u->params);
         uint64_t shard = 0;

@@ -93,7 +93,7 @@ struct region { const struct ls_flow *call; value_vec in; uint32_t first; bool r
 
 /* One in a pool of the unit's root context, added at first use. */
 struct pool_buffer { uint32_t unit, slot, id; uint8_t pool; };
-struct buffers { uint32_t *full, *reduce_in; LS_VEC(struct pool_buffer) pooled; }; /* [units]; all are indices into tables.buffer */
+struct buffers { uint32_t *full; LS_VEC(struct pool_buffer) pooled; }; /* [units]; all are indices into tables.buffer */
 
 struct compiler;
 struct run {                   /* one call of step() */
@@ -112,6 +112,8 @@ struct run {                   /* one call of step() */
     LS_VEC(struct node) node;
     uint32_t *accumulate;      /* [params] node of its AccumulateGrad in this graph, LS_NO_ID */
     LS_VEC(struct region) regions;
+    struct reduce_entry held;  /* up to 2.12: the reduction input that post_backward holds until it returns */
+    bool holds;
     id_vec callbacks;          /* units that queued their root's final callback, in order */
     id_vec shares;             /* parameters whose gradient the open compute op yields */
     bool open_compute;
@@ -148,6 +150,7 @@ struct compiler {
 struct ls_op *emit(struct run *r, enum ls_op_kind kind, unsigned stream, uint32_t unit);
 void emit_range(struct run *r, uint32_t buffer, bool write);
 uint32_t gather_buffer(const struct run *r, uint32_t unit);               /* in the unit's CI pool */
+uint32_t input_buffer(const struct run *r, uint32_t unit, uint32_t slot); /* in D's pool; several may be alive */
 uint32_t output_buffer(const struct run *r, uint32_t unit, uint32_t slot); /* in its S pool; several may be alive */
 void emit_mark(struct run *r, const char *what, uint32_t unit);
 void emit_record(struct run *r, const char *event, uint32_t unit, uint32_t slot, unsigned stream);

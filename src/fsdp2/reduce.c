@@ -6,7 +6,7 @@
 
 void free_reduce_in(struct run *r, struct reduce_entry e)
 {
-    emit_memory(r, LS_OP_FREE, "rs_in", e.unit, LS_STREAM_D, r->c->buffer.reduce_in[e.unit], 0);
+    emit_memory(r, LS_OP_FREE, "rs_in", e.unit, LS_STREAM_D, input_buffer(r, e.unit, e.slot), 0);
 }
 
 /* The oldest entries go, each waited for and freed, until `keep` are left. */
@@ -53,6 +53,19 @@ bool output_used(const struct run *r, uint32_t unit, uint32_t slot)
 void free_output(struct run *r, uint32_t unit, uint32_t slot)
 {
     emit_memory(r, LS_OP_FREE, "rs_out", unit, context_stream(r, unit, LS_STREAM_S), output_buffer(r, unit, slot), 0);
+}
+
+/* The least number that no live reduction input of the unit has: those listed, and the one that a local variable still holds. */
+static uint32_t input_slot(struct run *r, uint32_t unit)
+{
+    const struct context_state *k = unit_context(r, unit);
+    for (uint32_t slot = 0;; slot++) {
+        bool used = r->holds && r->held.unit == unit && r->held.slot == slot;
+        for (size_t i = 0; i < k->reduces.count; i++)
+            used |= k->reduces.at[i].unit == unit && k->reduces.at[i].slot == slot;
+        if (!used)
+            return slot;
+    }
 }
 
 static uint32_t new_slot(const struct run *r, uint32_t unit)
@@ -199,7 +212,8 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     }
     uint32_t payload = ls_tables_payload(r->c->in.tables, ls_name_text(r->c->names, u->name), names.at, names.count, shard);
     ls_vec_release(&names);
-    uint32_t in = r->c->buffer.reduce_in[unit], output = new_slot(r, unit), out = output_buffer(r, unit, output);
+    uint32_t slot = input_slot(r, unit), in = input_buffer(r, unit, slot);
+    uint32_t output = new_slot(r, unit), out = output_buffer(r, unit, output);
     unsigned stream = context_stream(r, unit, LS_STREAM_S);
     emit_memory(r, LS_OP_ALLOC, "rs_in", unit, LS_STREAM_D, in, shard * r->c->shard * ls_dtype_bytes(dtype));
     struct ls_op *op = emit(r, LS_OP_COPY_IN, LS_STREAM_D, unit);
@@ -224,9 +238,6 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     op->payload = payload;
     emit_range(r, in, false);
     emit_range(r, out, true);
-    uint32_t slot = 0;
-    for (size_t i = 0; i < k->reduces.count; i++)
-        slot += k->reduces.at[i].unit == unit;
     emit_record(r, "reduced", unit, slot, stream);
     unsigned post = stream;
     if (hsdp && s->partial && s->partial_elements != shard) {
@@ -380,12 +391,11 @@ void unit_post_backward(struct run *r, uint32_t unit)
     bool mixed = collect_gradients(r, unit, &params, &dtype);
     if (r->round->reshard_after_backward)
         unit_reshard(r, unit);
-    struct reduce_entry last = { 0 };
-    bool holds = false;
+    r->holds = false;
     if (runtime->version >= 213)
         drop_reduces(r, k, runtime->reduce_scatter_max_input_buffers ? runtime->reduce_scatter_max_input_buffers - 1 : 0);
     else if (runtime->version == 212 || params.count)
-        holds = clear_reduces(r, k, &last);
+        r->holds = clear_reduces(r, k, &r->held);
     if (params.count) {
         wait_for_post_backward(r, unit);
         if (mixed && !runtime->uniform_reduce_dtype)
@@ -396,7 +406,8 @@ void unit_post_backward(struct run *r, uint32_t unit)
         if (partly_run && rewritten(r))
             emit_wait(r, "post_reduce", unit, s->post_reduce - 1u, LS_STREAM_D);
     }
-    if (holds && !r->now.stopped)
-        free_reduce_in(r, last);
+    if (r->holds && !r->now.stopped)
+        free_reduce_in(r, r->held);
+    r->holds = false;
     ls_vec_release(&params);
 }
