@@ -141,7 +141,11 @@ static struct result run(const struct setting *x, bool solo)
         out.elements[i] = (size_t)vlm.model->param[i].elements;
         out.weight[i] = calloc(out.elements[i] + 1, sizeof(float)), out.solo_weight[i] = calloc(out.elements[i] + 1, sizeof(float));
     }
-    struct ls_nn_train t = { .vlm = &vlm, .sample = c.batch.sample, .samples = c.batch.samples, .adamw = ls_nn_adamw_default, .loss = loss, .norm = norm,
+    struct ls_nn_sample *sample = LS_NEW(&arena, struct ls_nn_sample, c.batch.samples + 1);
+    for (size_t i = 0; i < c.batch.samples; i++)
+        sample[i] = (struct ls_nn_sample){ c.batch.sample[i].text, c.batch.sample[i].images, c.batch.sample[i].videos + c.batch.sample[i].audios,
+                                           c.batch.sample[i].at };
+    struct ls_nn_train t = { .vlm = &vlm, .sample = sample, .samples = c.batch.samples, .adamw = ls_nn_adamw_default, .loss = loss, .norm = norm,
                              .weight = out.weight };
     struct ls_engine_options o = { .free = x->free, .seed = x->schedule, .poison = true, .math = &ls_math_nn, .math_context = &t };
     check(ls_engine_run(&setup, &o, &arena, &seen, &err), &err, &text);

@@ -147,7 +147,7 @@ static enum ls_code train_open(struct ls_math **out, const struct ls_engine_setu
     if (setup->params != c->vlm->model->params)
         return ls_fail(err, LS_EINPUT, at, "the run's parameters are not those of the model");
     for (size_t i = 0; i < c->samples; i++)
-        if (c->sample[i].videos || c->sample[i].audios || (c->sample[i].images && !c->vlm->pictures))
+        if (c->sample[i].other || (c->sample[i].images && !c->vlm->pictures))
             return ls_fail(err, LS_EINPUT, c->sample[i].at, "a sample holds media that the model cannot be fed: pictures of %s",
                            c->vlm->pictures ? "one kind, no videos or audio" : "no kind");
     struct train *x = calloc(1, sizeof *x);

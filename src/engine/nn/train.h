@@ -6,17 +6,19 @@
 #ifndef LS_ENGINE_NN_TRAIN_H
 #define LS_ENGINE_NN_TRAIN_H
 
-#include "batch/batch.h"
 #include "engine/nn/adamw.h"
 #include "engine/nn/exec.h"
 #include "engine/run/math.h"
 
 extern const struct ls_math_ops ls_math_nn;
 
+/* One description of a batch. other: videos and recordings, which the models cannot be fed. */
+struct ls_nn_sample { uint64_t text, images, other; struct ls_loc at; };
+
 /* ls_math_ops.open's context, one for all ranks. */
 struct ls_nn_train {
     const struct ls_nn_vlm *vlm;
-    const struct ls_sample *sample; size_t samples; /* what ls_engine_setup.sample indexes */
+    const struct ls_nn_sample *sample; size_t samples; /* what ls_engine_setup.sample indexes */
     struct ls_nn_adamw adamw;    /* clip: applied where the norm is known: where the program reduces it, or a rank holds all shards */
     /* Out, written while the run goes on; NULL: not wanted. */
     double *loss;                /* [segments][ranks] sum over the rank's labels times its scale; rounds without a loss are left alone */
