@@ -157,9 +157,9 @@ static uint32_t pooled(struct compiler *c, const char *what, uint32_t unit, uint
     return c->buffer.pooled.at[c->buffer.pooled.count - 1].id;
 }
 
-uint32_t gather_buffer(const struct run *r, uint32_t unit)
+uint32_t gather_buffer(const struct run *r, uint32_t unit, uint32_t slot)
 {
-    return pooled(r->c, "ag_out", unit, 0, context_stream(r, unit, LS_STREAM_CI));
+    return pooled(r->c, "ag_out", unit, slot, context_stream(r, unit, LS_STREAM_CI));
 }
 
 uint32_t input_buffer(const struct run *r, uint32_t unit, uint32_t slot)

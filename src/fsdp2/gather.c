@@ -88,7 +88,9 @@ void unit_unshard(struct run *r, uint32_t unit, enum training training)
         wait_gather_streams(r, unit, "reshard", unit);
         s->small_event = false;
     }
-    s->gather_pending = true;
+    const struct context_state *k = unit_context(r, unit);
+    uint32_t slot = k->kept_gather == unit && k->kept_slot == 0;
+    s->gather_pending = 1 + slot;
     if (unit_alone(r, unit)) { /* an event is recorded all the same; nothing waits for it */
         emit_record(r, "gathered", unit, 0, LS_STREAM_D);
         return;
@@ -115,23 +117,23 @@ void unit_unshard(struct run *r, uint32_t unit, enum training training)
         dtype = LS_DTYPE_U8;
         in = in_bytes;
     }
-    emit_memory(r, LS_OP_ALLOC, "ag_out", unit, ci, gather_buffer(r, unit), in * ranks * ls_dtype_bytes(dtype));
+    emit_memory(r, LS_OP_ALLOC, "ag_out", unit, ci, gather_buffer(r, unit, slot), in * ranks * ls_dtype_bytes(dtype));
     emit(r, LS_OP_COPY_IN, ci, unit)->bytes = 2 * in_bytes;
-    emit_range(r, gather_buffer(r, unit), true);
+    emit_range(r, gather_buffer(r, unit, slot), true);
     emit_wait_stream(r, g, ci);
     struct ls_op *op = emit(r, LS_OP_ALL_GATHER, g, unit);
     op->comm = (uint16_t)(small ? r->c->comm_small[unit] : r->c->comm_shard);
     op->dtype = (uint8_t)dtype;
     op->count = in;
     op->payload = r->c->gather_payload[unit];
-    emit_range(r, gather_buffer(r, unit), true);
+    emit_range(r, gather_buffer(r, unit, slot), true);
     emit_record(r, "gathered", unit, 0, g);
 }
 
-void free_gathered(struct run *r, uint32_t unit)
+void free_gathered(struct run *r, uint32_t unit, uint32_t slot)
 {
     if (!unit_alone(r, unit))
-        emit_memory(r, LS_OP_FREE, "ag_out", unit, context_stream(r, unit, LS_STREAM_CI), gather_buffer(r, unit), 0);
+        emit_memory(r, LS_OP_FREE, "ag_out", unit, context_stream(r, unit, LS_STREAM_CI), gather_buffer(r, unit, slot), 0);
 }
 
 static uint64_t full_bytes(const struct run *r, uint32_t unit, uint32_t param)
@@ -155,13 +157,13 @@ void unit_wait_for_unshard(struct run *r, uint32_t unit, enum training training)
     if (!s->gather_pending)
         return;
     struct context_state *k = unit_context(r, unit);
-    uint32_t old = LS_NO_ID;
+    uint32_t old = LS_NO_ID, old_slot = 0, slot = s->gather_pending - 1;
     if (training == FORWARD && k->kept_gather != LS_NO_ID) {
         wait_gather_streams(r, unit, "copied_out", k->kept_gather);
-        old = k->kept_gather;
+        old = k->kept_gather, old_slot = k->kept_slot;
         k->kept_gather = LS_NO_ID;
         if (!keeps_locals(r))
-            free_gathered(r, old);
+            free_gathered(r, old, old_slot);
     }
     bool alone = unit_alone(r, unit);
     if (!alone)
@@ -172,21 +174,21 @@ void unit_wait_for_unshard(struct run *r, uint32_t unit, enum training training)
         bytes += full_bytes(r, unit, unit_of(r, unit)->param[i]);
     emit(r, LS_OP_COPY_OUT, LS_STREAM_D, unit)->bytes = 2 * bytes;
     if (!alone)
-        emit_range(r, gather_buffer(r, unit), false);
+        emit_range(r, gather_buffer(r, unit, slot), false);
     emit_range(r, r->c->buffer.full[unit], true);
     s->ever_unsharded = true;
     s->sharding = UNSHARDED;
     emit_record(r, "copied_out", unit, 0, LS_STREAM_D);
     if (training == FORWARD && !alone) {
-        k->kept_gather = unit;
+        k->kept_gather = unit, k->kept_slot = slot;
     } else {
         wait_gather_streams(r, unit, "copied_out", unit);
         if (!alone)
-            free_gathered(r, unit);
+            free_gathered(r, unit, slot);
     }
-    s->gather_pending = false;
+    s->gather_pending = 0;
     if (old != LS_NO_ID && keeps_locals(r))
-        free_gathered(r, old);
+        free_gathered(r, old, old_slot);
 }
 
 void unit_reshard(struct run *r, uint32_t unit)

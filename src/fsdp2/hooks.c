@@ -233,7 +233,7 @@ void unit_post_forward(struct run *r, uint32_t unit, const value_vec *out)
             complete_groups(r, unit, out);
         if (k->kept_gather != LS_NO_ID) {
             wait_gather_streams(r, unit, "copied_out", k->kept_gather);
-            free_gathered(r, k->kept_gather);
+            free_gathered(r, k->kept_gather, k->kept_slot);
             k->kept_gather = LS_NO_ID;
         }
         k->forward_root = LS_NO_ID;
@@ -289,8 +289,8 @@ static void finalize(struct run *r, uint32_t unit)
     if (s->gather_pending) { /* a prefetch that nothing consumed */
         if (!unit_alone(r, unit))
             emit_wait(r, "gathered", unit, 0, LS_STREAM_D);
-        free_gathered(r, unit);
-        s->gather_pending = false;
+        free_gathered(r, unit, s->gather_pending - 1);
+        s->gather_pending = 0;
     }
     s->before.count = 0;
 }
@@ -317,7 +317,7 @@ static void release_kept_gather(struct run *r, uint32_t context)
     if (k->kept_gather == LS_NO_ID)
         return;
     emit_wait(r, "copied_out", k->kept_gather, 0, LS_STREAM_D);
-    free_gathered(r, k->kept_gather);
+    free_gathered(r, k->kept_gather, k->kept_slot);
     k->kept_gather = LS_NO_ID;
 }
 

@@ -27,7 +27,7 @@ struct unit_state {
     enum training state, group;
     enum sharding sharding;
     bool ever_unsharded;       /* the unsharded parameters exist (created by the first copy-out) */
-    bool gather_pending;       /* an all-gather was issued and not yet copied out */
+    unsigned gather_pending;   /* an all-gather was issued and not yet copied out: 1 + slot of its output */
     unsigned post_reduce;      /* the event of this unit's last reduction is to be waited for: 1 on S, 2 on A */
     bool all_reduce_kept;      /* the all-reduce buffer and its event are kept */
     bool partial;              /* HSDP: reduce-scattered, not yet all-reduced */
@@ -44,6 +44,7 @@ struct context_state {
     uint32_t root;
     uint32_t forward_root;     /* unit that started this forward, LS_NO_ID outside forward */
     uint32_t kept_gather;      /* unit whose all-gather output is kept until the next copy-out, LS_NO_ID */
+    uint32_t kept_slot;        /* which of its outputs: a unit called twice in a row has two */
     uint32_t last_forward;     /* last entry of post_forward_order, LS_NO_ID */
     bool callback_queued;
     uint32_t last_reduced[2];  /* unit whose reduction was the last on S and on A since the last backward, LS_NO_ID */
@@ -149,7 +150,7 @@ struct compiler {
 /* emit.c */
 struct ls_op *emit(struct run *r, enum ls_op_kind kind, unsigned stream, uint32_t unit);
 void emit_range(struct run *r, uint32_t buffer, bool write);
-uint32_t gather_buffer(const struct run *r, uint32_t unit);               /* in the unit's CI pool */
+uint32_t gather_buffer(const struct run *r, uint32_t unit, uint32_t slot); /* in the unit's CI pool */
 uint32_t input_buffer(const struct run *r, uint32_t unit, uint32_t slot); /* in D's pool; several may be alive */
 uint32_t output_buffer(const struct run *r, uint32_t unit, uint32_t slot); /* in its S pool; several may be alive */
 void emit_mark(struct run *r, const char *what, uint32_t unit);
@@ -180,7 +181,7 @@ uint64_t padded_shard(const struct run *r, uint32_t param, size_t ranks);
 enum ls_dtype gather_dtype(const struct run *r, uint32_t unit, uint32_t param);
 bool rewritten(const struct run *r);
 void unit_unshard(struct run *r, uint32_t unit, enum training training);
-void free_gathered(struct run *r, uint32_t unit);
+void free_gathered(struct run *r, uint32_t unit, uint32_t slot);
 void unit_wait_for_unshard(struct run *r, uint32_t unit, enum training training);
 void unit_reshard(struct run *r, uint32_t unit);
 void unit_reshard_after_forward(struct run *r, uint32_t unit);

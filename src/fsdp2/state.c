@@ -93,7 +93,7 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         const struct unit_state *u = &s->unit[i];
         /* Training states end a round IDLE or as backward left them; they decide what the next hook does. */
         ls_str_printf(out, "%d%d%d%d%d%d%d%d%d", (int)u->state, (int)u->group, (int)u->sharding, u->ever_unsharded,
-                      u->gather_pending, (int)u->post_reduce, u->all_reduce_kept, u->partial, u->small_event);
+                      (int)u->gather_pending, (int)u->post_reduce, u->all_reduce_kept, u->partial, u->small_event);
         ls_str_add(out, " ");
         add_id(out, u->context);
         if (u->partial || u->all_reduce_kept)
@@ -122,6 +122,8 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         add_id(out, k->forward_root);
         ls_str_add(out, " ");
         add_id(out, k->kept_gather);
+        if (k->kept_gather != LS_NO_ID)
+            ls_str_printf(out, "/%u", k->kept_slot);
         ls_str_add(out, " ");
         add_id(out, k->last_forward);
         ls_str_add(out, k->all_reduce_first ? " A" : " ");
