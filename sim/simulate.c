@@ -408,9 +408,13 @@ static enum ls_code load_platform(const struct ls_scenario *s, const struct ls_s
 
 /* ---- what every replica holds ---- */
 
+/* In DRAW_STEPS steps at most: every distinct sample is compiled by itself. */
+enum { DRAW_STEPS = 8 };
+
 static uint64_t draw_range(uint64_t *random, struct ls_range_of r)
 {
-    return r.least + (r.most > r.least ? ls_random_below(random, r.most - r.least + 1) : 0);
+    uint64_t width = r.most - r.least, steps = width < DRAW_STEPS ? width : DRAW_STEPS;
+    return steps ? r.least + width * ls_random_below(random, steps + 1) / steps : r.least;
 }
 
 static bool same_sample(const struct ls_sample *a, const struct ls_sample *b)

@@ -19,7 +19,7 @@
 #include "sim/memory.h"
 #include "sim/sim.h"
 
-/* The section `simulate:` of a scenario. Ranges are drawn uniformly, both ends included.
+/* The section `simulate:` of a scenario. Ranges are drawn uniformly, both ends included, from nine values that divide them evenly.
  *   simulate:
  *     optimizer: adamw            # adamw | adamw_fused | adamw_master | none (memory.h)
  *     activations: torch_eager    # torch_eager | torch_compile

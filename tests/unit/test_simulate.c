@@ -1,0 +1,140 @@
+/* Work, memory and budget of a simulated step against closed forms. */
+#include "sim/simulate.h"
+
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct ran { struct ls_arena arena; struct ls_names *names; struct ls_scenario s; struct ls_simulation x; };
+
+static void run(struct ran *r, const char *name, const struct ls_simulate_options *o)
+{
+    char path[512];
+    struct ls_error err = { 0 };
+    snprintf(path, sizeof path, "%s/scenarios/%s.yaml", LS_SOURCE_DIR, name);
+    ls_arena_init(&r->arena, 0);
+    r->names = ls_names_open();
+    cr_assert_eq(ls_scenario_load(path, &r->arena, r->names, &r->s, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(ls_simulate(&r->s, o, &r->arena, &r->x, &err), LS_OK, "%s", err.text);
+    cr_assert(r->x.run.complete);
+}
+
+static void release(struct ran *r)
+{
+    ls_simulation_release(&r->x);
+    ls_names_close(r->names);
+    ls_arena_release(&r->arena);
+}
+
+static const struct ls_simulate_options plain = { .variant = { -1, -1, -1, -1 }, .fold = true, .seed = 1 };
+
+Test(simulate, llama_closed_forms)
+{
+    struct ran r;
+    run(&r, "truth/llama3-1-8b-eager", &plain);
+    const double tokens = 16384, sequence = 8192, width = 4096, layers = 32, vocabulary = 128256;
+    const double products = layers * (2 * width * width + 2 * width * 1024 + 3 * width * 14336) + vocabulary * width;
+    /* Three passes of two operations, and of causal scores: two products of T x S / 2 x W each. */
+    double want = 8 * (6 * products * tokens + 3 * layers * 4 * tokens * sequence / 2 * width);
+    cr_expect(fabs(r.x.model_flops / want - 1) < 1e-12, "%g, not %g", r.x.model_flops, want);
+    cr_expect_eq(r.x.tokens, 8 * tokens);
+    const struct ls_memory *m = &r.x.rank_class[0].memory;
+    const uint64_t parameters = UINT64_C(8030261248);
+    cr_expect_eq(m->most[LS_MEMORY_SHARDED], parameters * 4 / 8);
+    cr_expect_eq(m->most[LS_MEMORY_OPTIMIZER], 2 * parameters * 4 / 8);
+    cr_expect_eq(m->most[LS_MEMORY_SHARDED_GRADIENTS], parameters * 4 / 8);
+    cr_expect_eq(m->persistent, 3 * parameters * 4 / 8);
+    /* log-softmax in f32 and the gradient in bf16 */
+    cr_expect_eq(m->most[LS_MEMORY_LOGITS], (uint64_t)(tokens * vocabulary * 6));
+    /* All reduce-scatters in f32 and all-gathers in bf16 of the largest unit, the root: embeddings, final norm, head. */
+    cr_expect_eq(m->most[LS_MEMORY_GATHER], (uint64_t)((2 * vocabulary * width + width) * 2 + 2 * (products - vocabulary * width) / layers + 4 * width));
+    release(&r);
+}
+
+struct last { uint64_t now[LS_MEMORY_COUNT]; };
+static void keep_last(void *context, uint32_t segment, uint32_t op, const uint64_t now[LS_MEMORY_COUNT])
+{
+    struct last *l = context;
+    (void)segment, (void)op;
+    memcpy(l->now, now, sizeof l->now);
+}
+
+Test(simulate, everything_that_a_step_takes_it_gives_back)
+{
+    static const char *const name[] = { "truth/llama3-1-8b-eager", "timing/qwen3-vl-4b", "truth/policy-gemma3-4b", "truth/policy-qwen3-vl-4b-2" };
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct ran r;
+        run(&r, name[i], &plain);
+        for (size_t c = 0; c < r.x.classes; c++) {
+            struct last last = { 0 };
+            struct ls_memory m;
+            struct ls_memory_input in = r.x.memory_input[c];
+            in.sample = keep_last;
+            in.sample_context = &last;
+            ls_memory_of_rank(&in, &r.x.job.rank[r.x.rank_class[c].first], &m);
+            cr_expect_eq(m.peak, r.x.rank_class[c].memory.peak);
+            for (int k = LS_MEMORY_SHARDED_GRADIENTS; k < LS_MEMORY_COUNT; k++)
+                if (k != LS_MEMORY_UNSHARDED) /* the root stays, as reshard_after_backward frees it only at its next use */
+                    cr_expect_eq(last.now[k], 0, "%s: %" PRIu64 " bytes of %s are left", name[i], last.now[k], ls_memory_name((enum ls_memory_kind)k));
+            uint64_t sum = 0;
+            for (int k = 0; k < LS_MEMORY_COUNT; k++)
+                sum += m.at_peak[k];
+            cr_expect_eq(sum, m.peak);
+            cr_expect_geq(m.reserved, m.peak);
+        }
+        release(&r);
+    }
+}
+
+Test(simulate, same_seed_same_run_folded_or_not)
+{
+    struct ls_simulate_options o = plain;
+    struct ran a, b, c;
+    run(&a, "truth/policy-qwen3-vl-4b-8", &o);
+    run(&b, "truth/policy-qwen3-vl-4b-8", &o);
+    o.fold = false;
+    run(&c, "truth/policy-qwen3-vl-4b-8", &o);
+    cr_expect_eq(a.x.run.end_ps, b.x.run.end_ps);
+    cr_expect_eq(a.x.run.end_ps, c.x.run.end_ps);
+    cr_expect(a.x.run.classes < c.x.run.classes);
+    for (int k = 0; k < LS_BUDGET_COUNT; k++)
+        cr_expect(fabs(a.x.budget_s[k] - c.x.budget_s[k]) < 1e-12, "%s", ls_budget_name((enum ls_budget)k));
+    release(&a);
+    release(&b);
+    release(&c);
+}
+
+Test(simulate, slower_ranks_are_waited_for)
+{
+    struct ls_simulate_options o = plain;
+    struct ran equal, spread;
+    run(&equal, "truth/policy-ministral3-3b", &o);
+    o.spread = 200000;
+    run(&spread, "truth/policy-ministral3-3b", &o);
+    cr_expect(spread.x.step_s > 1.02 * equal.x.step_s && spread.x.step_s < 1.21 * equal.x.step_s);
+    cr_expect(spread.x.budget_s[LS_BUDGET_WAITING] > 2 * equal.x.budget_s[LS_BUDGET_WAITING] + 1e-4);
+    release(&equal);
+    release(&spread);
+}
+
+Test(simulate, trace_holds_every_collective_once)
+{
+    struct ls_simulate_options o = plain;
+    struct ran r;
+    struct ls_str text = { 0 };
+    o.trace = true;
+    run(&r, "timing/qwen3-vl-4b", &o);
+    ls_trace_write(&r.s, &r.x, &text);
+    size_t want = 0, found = 0;
+    for (uint32_t rank = 0; rank < r.x.job.ranks; rank++)
+        for (size_t i = 0; r.x.run.class_of[rank] == rank && i < r.x.job.rank[rank].count; i++)
+            for (size_t k = 0; k < r.x.job.rank[rank].segment[i]->count; k++)
+                want += ls_op_uses_comm(&r.x.job.rank[rank].segment[i]->op[k]);
+    for (const char *at = ls_str_text(&text); (at = strstr(at, "\"cat\":\"communication\"")); at++)
+        found++;
+    cr_expect_eq(found, want);
+    ls_str_release(&text);
+    release(&r);
+}
