@@ -7,6 +7,7 @@
 #include "engine/nn/solo.h"
 
 #include "base/hash.h"
+#include "yaml/yaml.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -176,3 +177,55 @@ static void compare(const char *family)
 Test(nn_model, qwen3_vl_as_pytorch) { compare("tiny_qwen3_vl"); }
 Test(nn_model, gemma3_as_pytorch) { compare("tiny_gemma3"); }
 Test(nn_model, ministral3_as_pytorch) { compare("tiny_ministral3"); }
+
+/* One change to an inventory that runs, and what is said of it. */
+static void refused(const char *family, const char *from, const char *to, const char *says)
+{
+    char path[512], text[40000];
+    snprintf(path, sizeof path, "%s/scenarios/models/%s.yaml", LS_SOURCE_DIR, family);
+    FILE *f = fopen(path, "r");
+    cr_assert(f);
+    size_t length = fread(text, 1, sizeof text - 1, f);
+    text[length] = 0;
+    fclose(f);
+    char *at = strstr(text, from);
+    cr_assert(at, "'%s' is not in %s", from, family);
+    struct ls_str changed = { 0 };
+    ls_str_addn(&changed, text, (size_t)(at - text));
+    ls_str_add(&changed, to);
+    ls_str_add(&changed, at + strlen(from));
+    size_t line = 1;
+    for (char *c = text; c < at; c++)
+        line += *c == '\n';
+    struct ls_arena arena;
+    struct ls_model m = { 0 };
+    struct ls_nn_vlm v;
+    struct ls_error err = { 0 };
+    const struct ls_yaml_node *node;
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    cr_assert_eq(ls_yaml_load_text(changed.text, changed.length, family, &arena, &node, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(ls_model_read(node, &arena, names, &m, &err), LS_OK, "%s: %s", from, err.text);
+    cr_assert_eq(ls_nn_vlm_build(&m, &arena, &v, &err), LS_EINPUT, "'%s' was not refused", to);
+    cr_assert(strstr(err.text, says), "'%s' does not say '%s'", err.text, says);
+    cr_assert_gt(err.input.line, 0u);
+    if (strncmp(says, "statement", 9) == 0)
+        cr_assert_leq(err.input.line, line + 1, "'%s' is said of line %zu, the change is in line %zu", err.text, err.input.line, line);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    ls_str_release(&changed);
+}
+
+Test(nn_model, what_cannot_run_is_refused_with_its_place)
+{
+    refused("tiny_gemma3", "op: masked_scatter,", "op: index_put,", "no operator runs op 'index_put' of 'model'");
+    refused("tiny_gemma3", "activation_fn: {class: GELUTanh}", "activation_fn: {class: Mish}", "no operator runs class 'Mish' of 'model.vision_tower.encoder.layers.0.mlp.activation_fn'");
+    refused("tiny_gemma3", "in: [v_proj, q_norm, k_norm]", "in: [v_proj, q_norm]", "statement");
+    refused("tiny_gemma3", "text_head_dim: 8", "text_head: 8", "'text_head_dim'");
+    refused("tiny_gemma3", "text_position: rotary", "text_position: alibi", "text_position");
+    refused("tiny_gemma3", "vision_grid_rows: 4", "vision_grid_rows: 5", "does not divide");
+    refused("tiny_gemma3", "image_token_id: 5", "image_token_id: 61", "image_token_id");
+    refused("tiny_qwen3_vl", "text_mrope_section_row: 1", "text_mrope_section_row: 2", "sections");
+    refused("tiny_qwen3_vl", "vision_temporal_patch_size: 2", "vision_temporal_patch_size: 1", "patches");
+    refused("tiny_ministral3", "{op: mul, in: [act_fn, up_proj]", "{op: mul, in: [act_fn]", "statement");
+}

@@ -39,10 +39,10 @@ static bool class_is(const char *pattern, const char *name)
     return length >= tail && strcmp(name + length - tail, pattern + 1) == 0;
 }
 
-static const struct ls_yaml_node *config(const struct build *b, const char *tower, const char *key)
+enum { KEY_MAX = 96 };
+static const struct ls_yaml_node *config(const struct build *b, const char *tower, const char *key, char full[KEY_MAX])
 {
-    char full[96];
-    snprintf(full, sizeof full, "%s%s%s", tower, *tower ? "_" : "", key);
+    snprintf(full, KEY_MAX, "%s%s%s", tower, *tower ? "_" : "", key);
     return b->m->config ? ls_yaml_get(b->m->config, full) : NULL;
 }
 
@@ -55,27 +55,30 @@ static enum ls_code absent(const struct build *b, const char *tower, const char 
 /* `least` 0: the key may be absent, and *out keeps its value. */
 static enum ls_code read_uint(const struct build *b, const char *tower, const char *key, uint64_t least, uint64_t *out)
 {
-    const struct ls_yaml_node *n = config(b, tower, key);
+    char full[KEY_MAX];
+    const struct ls_yaml_node *n = config(b, tower, key, full);
     if (!n)
         return least ? absent(b, tower, key) : LS_OK;
-    return ls_yaml_uint(n, key, least, 1u << 30, out, b->err);
+    return ls_yaml_uint(n, full, least, 1u << 30, out, b->err);
 }
 
 static enum ls_code read_real(const struct build *b, const char *tower, const char *key, bool needed, double *out)
 {
-    const struct ls_yaml_node *n = config(b, tower, key);
+    char full[KEY_MAX];
+    const struct ls_yaml_node *n = config(b, tower, key, full);
     if (!n)
         return needed ? absent(b, tower, key) : LS_OK;
-    enum ls_code rc = ls_yaml_real(n, key, out, b->err);
+    enum ls_code rc = ls_yaml_real(n, full, out, b->err);
     if (rc == LS_OK && !(*out > 0 && isfinite(*out)))
-        rc = ls_fail(b->err, LS_EINPUT, n->at, "'%s' is not above 0", key);
+        rc = ls_fail(b->err, LS_EINPUT, n->at, "'%s' is not above 0", full);
     return rc;
 }
 
 static enum ls_code read_bool(const struct build *b, const char *tower, const char *key, bool *out)
 {
-    const struct ls_yaml_node *n = config(b, tower, key);
-    return n ? ls_yaml_bool(n, key, out, b->err) : LS_OK;
+    char full[KEY_MAX];
+    const struct ls_yaml_node *n = config(b, tower, key, full);
+    return n ? ls_yaml_bool(n, full, out, b->err) : LS_OK;
 }
 
 #define TRY(...)                                        \
@@ -94,11 +97,12 @@ static enum ls_code read_tower(const struct build *b, struct ls_nn_tower *t)
     double scale_dim = (double)t->head_dim;
     TRY(read_real(b, t->name, "query_pre_attn_scalar", false, &scale_dim));
     t->scale = 1 / sqrt(scale_dim);
-    const struct ls_yaml_node *n = config(b, t->name, "position");
+    char full[KEY_MAX];
+    const struct ls_yaml_node *n = config(b, t->name, "position", full);
     if (!n)
         return absent(b, t->name, "position");
     size_t position;
-    TRY(ls_yaml_choice(n, "position", positions, &position, b->err));
+    TRY(ls_yaml_choice(n, full, positions, &position, b->err));
     t->position = (enum ls_nn_position)position;
     if (t->position != LS_NN_POSITION_NONE && t->head_dim % (t->position >= LS_NN_POSITION_GRID ? 4 : 2))
         return ls_fail(b->err, LS_EINPUT, n->at, "'%s_head_dim' is %zu, which positions of this kind cannot pair", t->name, (size_t)t->head_dim);
