@@ -78,7 +78,7 @@ bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
         break;
     }
     if (ok && r.verdict == LS_SAFE) { /* the same with gradients: they never turn a safe order into an unsafe one */
-        options.gradients = true;
+        options.gradients = options.races = true;
         options.mean = s.mean;
         if (ls_check_system(&c.system, &options, &arena, &r, &err) != LS_OK)
             ok = disagree(why, text.text, &err, "not checked with gradients:");
