@@ -72,7 +72,6 @@ bool ls_queue_next(struct ls_queue *q, uint64_t *time)
 bool ls_queue_pop(struct ls_queue *q, struct ls_event *out)
 {
     uint64_t time;
-    q->opens = 0;
     if (!ls_queue_next(q, &time))
         return false;
     /* The earliest time is known, so the levels above 0 are opened from the top in one go. */
@@ -89,8 +88,6 @@ bool ls_queue_pop(struct ls_queue *q, struct ls_event *out)
         slot->count = 0;
         for (uint32_t i = 0; i < count; i++)
             put(q, slot->at[i]);
-        q->opened = slot->at;
-        q->opens = count;
     }
     q->now = time;
     unsigned s = (unsigned)__builtin_ctzll(q->mask[0]);

@@ -20,8 +20,6 @@ struct ls_queue {
     struct ls_queue_slot slot[LS_QUEUE_LEVELS][LS_QUEUE_SLOTS];
     uint64_t next;       /* the earliest time, if known */
     bool next_known;
-    const struct ls_event *opened; /* `opens` events that are due soon, in no order; valid after a pop until the next push or pop. */
-    size_t opens;                  /* For prefetching what they touch. Often none */
 };
 
 void ls_queue_init(struct ls_queue *q);

@@ -336,31 +336,6 @@ static void flow_ended(struct sim *x, uint64_t item)
         ls_run_complete(&x->run, item);
 }
 
-/* With many ranks, an event finds nothing that it touches in a cache: fetch it for those that come soon. */
-static void fetch_soon(const struct sim *x)
-{
-    enum { SOON = 64 };
-    const struct ls_run *m = &x->run;
-    for (size_t i = 0; i < x->queue.opens && i < SOON; i++) {
-        uint64_t what = x->queue.opened[i].what;
-        if (what >> 62 != EVENT_WAKE)
-            continue;
-        uint32_t r = (uint32_t)what;
-        __builtin_prefetch(&m->head[r * m->p.streams]);
-        __builtin_prefetch(&m->left[r * m->p.streams]);
-        __builtin_prefetch(&m->until[r * m->p.threads]);
-        __builtin_prefetch(&m->point[r * m->p.threads]);
-        __builtin_prefetch(&m->in_queue[r]);
-        __builtin_prefetch(&m->steps_done[r]);
-        __builtin_prefetch(&m->p.rank_first[r]);
-        __builtin_prefetch(&m->p.table_of[m->p.rank_first[r]]);
-        __builtin_prefetch(&x->moved_ps[r]);
-        __builtin_prefetch(&x->thread[r * m->p.threads]);
-        for (size_t s = 0; s < m->p.streams; s++)
-            __builtin_prefetch(&x->stream[r * m->p.streams + s]);
-    }
-}
-
 static void body(void *context, struct ls_network *net)
 {
     struct sim *x = context;
@@ -377,8 +352,6 @@ static void body(void *context, struct ls_network *net)
             assert(x->now == time);
             do { /* all of this instant, in the order in which they were scheduled */
                 ls_queue_pop(&x->queue, &e);
-                if (x->queue.opens)
-                    fetch_soon(x);
                 x->events++;
                 if (e.what >> 62 == EVENT_WAKE)
                     ls_run_wake(&x->run, (uint32_t)e.what);
