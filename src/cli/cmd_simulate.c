@@ -591,7 +591,8 @@ static const struct ls_example examples[] = {
 };
 const struct ls_command ls_command_simulate = {
     .name = "simulate", .run = run, .operands = "FILE", .summary = "how long does a step take, and how much memory?",
-    .text = "Runs the operations of every rank by the clock: compute from the model's shapes and the platform, collectives by NCCL's\n"
-            "cost model or measured times, memory op by op. A plan that check refutes runs until nothing moves any more. The budget\n"
-            "sums to the step. Exit status: 0 safe and fits, or as the scenario's `expect:` says; 1 not; 3 bad input; 5 undecided.",
+    .text = "Runs the operations of every rank by the clock: compute from the model's shapes and the platform, collectives by NCCL's "
+            "cost model or measured times, memory op by op. A plan that check refutes runs until nothing moves any more. The budget "
+            "sums to the step.\n\nWhat a step holds beyond the scenario's samples, the optimizer and whose activations are kept is said in its section "
+            "`simulate:`. Exit status: 0 safe and fits, or as the scenario's `expect:` says; 1 not; 3 bad input; 5 undecided.",
     .options = options, .examples = examples };

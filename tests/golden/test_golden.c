@@ -47,6 +47,15 @@ static const char *const cases[][2] = {
     { "explain_units", "explain scenarios/hazards/h4-trainable-projector.yaml" },
     { "explain_json", "explain --json scenarios/policies-17/dense-root-projector-frozen.yaml" },
     { "operand_after_dashes", "help -- --man" },
+    { "simulate_hang", "simulate --platform scenarios/platforms/h100x8.yaml scenarios/raw/ring-of-groups.yaml" },
+    { "simulate_mismatch", "simulate --platform scenarios/platforms/h100x8.yaml --replicas 2 scenarios/mixed-media/per-layer.yaml" },
+    { "simulate_no_platform", "simulate scenarios/mixed-media/root.yaml" },
+    { "simulate_one", "simulate scenarios/truth/policy-ministral3-3b.yaml" },
+    { "simulate_table", "simulate --policies root,per_layer,replicate --batches uniform,mixed scenarios/timing/qwen3-vl-4b.yaml" },
+    { "simulate_policy_unknown", "simulate --policies root,layers scenarios/timing/qwen3-vl-4b.yaml" },
+    { "simulate_two_files", "simulate a.yaml b.yaml" },
+    { "simulate_trace_of_many", "simulate --trace t.json --batches uniform,mixed scenarios/timing/qwen3-vl-4b.yaml" },
+    { "simulate_help", "simulate --help" },
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
