@@ -27,16 +27,6 @@ Test(replay, random_scenarios_under_seeded_schedules)
     ls_str_release(&why);
 }
 
-Test(replay, random_scenarios_in_threads)
-{
-    struct replaying t = { 0 };
-    struct ls_str why = { 0 };
-    for (uint64_t seed = 1; seed <= scenarios(60); seed++)
-        cr_assert(replaying_seed(&t, seed, 0, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
-    replaying_print(&t, "random scenarios, a thread per queue");
-    ls_str_release(&why);
-}
-
 static void walk(const char *folder, struct replaying *t, size_t *files)
 {
     struct dirent **list = NULL;
@@ -52,7 +42,7 @@ static void walk(const char *folder, struct replaying *t, size_t *files)
             walk(path, t, files);
         } else if (!skip && dot && strcmp(dot, ".yaml") == 0) {
             struct ls_str why = { 0 };
-            cr_expect(replaying_file(t, path, 1 << 20, true, &why), "%s", ls_str_text(&why));
+            cr_expect(replaying_file(t, path, 1 << 20, getenv("LS_CAMPAIGN") ? REPLAYING_ALL : REPLAYING_SMALL, &why), "%s", ls_str_text(&why));
             ls_str_release(&why);
             ++*files;
         }

@@ -209,7 +209,7 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
         ok = wrong(why, "no run", err.text);
     } else {
         ls_replay_setup(s, &c, &a, &job, 1, arena, &setup);
-        for (uint64_t seed = 0; seed < 3 && ok; seed++) {
+        for (uint64_t seed = 0; seed < (o.accounting ? 1 : 3) && ok; seed++) {
             o.seed = seed;
             ok = run_once(t, &setup, &o, gradients, false, arena, why);
         }
@@ -223,21 +223,23 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
     return ok;
 }
 
-bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, bool repairs, struct ls_str *why)
+bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, enum replaying_repairs repairs, struct ls_str *why)
 {
     struct ls_arena arena;
     struct ls_scenario s, w;
     struct ls_assessment a;
     struct ls_error err = { 0 };
     struct ls_str text = { 0 };
-    struct ls_assess_options o = { .variant = LS_AS_WRITTEN, .repairs = repairs };
+    struct ls_assess_options o = { .variant = LS_AS_WRITTEN, .repairs = repairs != REPLAYING_NONE };
     struct ls_variant as_written = LS_AS_WRITTEN;
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
     o.check.gradients = true;
     o.check.races = true;
-    bool ok = true, assessed = false;
-    if (ls_scenario_load(path, &arena, names, &s, &err) != LS_OK || ls_assess(&s, &o, &arena, &a, &err) != LS_OK) {
+    bool ok = true, assessed = false, loaded = ls_scenario_load(path, &arena, names, &s, &err) == LS_OK;
+    if (loaded && repairs == REPLAYING_SMALL)
+        o.repairs = s.kind != LS_PLAN_RAW && 4 * ls_model_elements(&s.model) <= bytes_max;
+    if (!loaded || ls_assess(&s, &o, &arena, &a, &err) != LS_OK) {
         ok = wrong(why, path, err.text);
         goto out;
     }

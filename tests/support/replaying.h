@@ -11,7 +11,8 @@ struct replaying { size_t seen[LS_VERDICT_COUNT], refused, schedules, gradients,
 bool replaying_seed(struct replaying *t, uint64_t seed, unsigned schedules, struct ls_str *why);
 
 /* A scenario file: its witness if it has one, else a run of it; then every repair found. Models above `bytes_max` run without data. */
-bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, bool repairs, struct ls_str *why);
+enum replaying_repairs { REPLAYING_NONE, REPLAYING_SMALL /* of models that run with data */, REPLAYING_ALL };
+bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, enum replaying_repairs repairs, struct ls_str *why);
 
 void replaying_print(const struct replaying *t, const char *what);
 
