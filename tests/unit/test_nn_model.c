@@ -229,3 +229,28 @@ Test(nn_model, what_cannot_run_is_refused_with_its_place)
     refused("tiny_qwen3_vl", "vision_temporal_patch_size: 2", "vision_temporal_patch_size: 1", "patches");
     refused("tiny_ministral3", "{op: mul, in: [act_fn, up_proj]", "{op: mul, in: [act_fn]", "statement");
 }
+
+Test(nn_model, full_sizes_can_run_and_have_the_recorded_parameters)
+{
+    static const char *const name[] = { "qwen3_vl_4b", "gemma3_4b", "ministral3_3b" };
+    for (size_t i = 0; i < 3; i++) {
+        char run_name[64], path[512];
+        struct model run;
+        struct ls_model recorded = { 0 };
+        struct ls_error err = { 0 };
+        snprintf(run_name, sizeof run_name, "%s_run", name[i]);
+        load(&run, run_name, false);
+        snprintf(path, sizeof path, "%s/scenarios/models/%s.yaml", LS_SOURCE_DIR, name[i]);
+        cr_assert_eq(ls_model_load(path, &run.arena, run.names, &recorded, &err), LS_OK, "%s", err.text);
+        cr_assert_eq(recorded.params, run.m.params);
+        cr_assert_eq(recorded.modules, run.m.modules);
+        for (size_t p = 0; p < recorded.params; p++)
+            cr_assert(recorded.param[p].name == run.m.param[p].name && recorded.param[p].elements == run.m.param[p].elements, "%s: parameter %zu", name[i], p);
+        /* Every size fits: a batch with a picture, statement by statement, without data. */
+        struct ls_nn_batch batch;
+        struct ls_nn_sequence one = { 20, 1, 1 };
+        cr_assert_gt(ls_nn_batch_measure(&batch, &run.v, &one, 1), 0u);
+        cr_assert_gt(batch.marked, 16u);
+        unload(&run);
+    }
+}
