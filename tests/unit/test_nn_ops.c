@@ -81,7 +81,7 @@ static double weighed(const struct shape *s, double *const x[MAX_IN], double *y,
 
 static void check(const struct shape *s)
 {
-    size_t in[MAX_IN], out;
+    size_t in[MAX_IN], out = 0;
     sizes(s, in, &out);
     uint64_t seed = s->op * 1000 + s->n * 100 + s->a * 10 + s->b + s->d;
     double *x[MAX_IN], *dx[MAX_IN], *y = calloc(out + 1, sizeof *y), *dy = calloc(out + 1, sizeof *dy);
