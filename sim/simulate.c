@@ -199,9 +199,10 @@ static void split_wait(struct track *t, unsigned stream, uint64_t from, uint64_t
         for (size_t i = 0; i < t->busy[stream].count; i++) {
             struct stretch s = t->busy[stream].at[i];
             uint64_t waiting = overlap(s.ready, s.start, from, to), moving = overlap(s.start, s.end, from, to);
+            waiting = waiting < rest ? waiting : rest; /* ops of one fused group overlap */
+            moving = moving < rest - waiting ? moving : rest - waiting;
             t->budget[LS_BUDGET_WAITING] += waiting;
             t->budget[s.kind] += moving;
-            assert(waiting + moving <= rest);
             rest -= waiting + moving;
             if (s.end > to)
                 t->busy[stream].at[kept++] = s;
