@@ -41,6 +41,7 @@ enum { LS_JSON_VERSION = 1 }; /* grows when a field changes its meaning or goes;
     X(simulate)                                       \
     X(replay)                                         \
     X(import)                                         \
+    X(audit)                                          \
     X(help)                                           \
     X(version)
 

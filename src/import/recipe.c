@@ -65,13 +65,19 @@ static void read_mesh(struct importer *i)
     r->dp_replicate = read_size(ls_recipe_get(r, "distributed.dp_replicate_size"), 1);
 }
 
+enum { RANKS_MAX = 1 << 20 };
+
 static enum ls_code fit_mesh(struct importer *i)
 {
     const struct ls_recipe *r = i->recipe;
-    uint64_t inner = r->cp * r->tp * r->pp, world = i->world;
+    const uint64_t inner = r->cp * r->tp * r->pp, world = i->world;
     const struct ls_yaml_node *dp = ls_recipe_get(r, "distributed.dp_size"), *replicate = ls_recipe_get(r, "distributed.dp_replicate_size");
     struct ls_loc at = dp ? dp->at : r->root->at;
-    if (world % inner)
+    const uint64_t size[] = { r->dp, r->cp, r->tp, r->pp, r->ep };
+    for (size_t k = 0; k < sizeof size / sizeof *size; k++)
+        if (size[k] > RANKS_MAX) /* products of what is left fit in 64 bits */
+            return ls_fail(i->err, LS_EINPUT, at, "a mesh size is %" PRIu64 ", which is more than %d", size[k], RANKS_MAX);
+    if (!world || world % inner)
         return ls_fail(i->err, LS_EINPUT, at, "the world size %" PRIu64 " is not a multiple of cp x tp x pp = %" PRIu64, world, inner);
     i->dp = r->dp ? r->dp : world / inner;
     if (i->dp * inner != world)
@@ -108,10 +114,10 @@ static void read_unsupported(struct importer *i)
     static const struct { const char *path, *why; } parts[] = {
         { "teacher_model", "a second, frozen model beside the trained one" },
         { "teacher_distributed", "a second mesh" },
-        { "teacher_freeze_config", "a second model" },
-        { "kd_loss_fn", "a loss over two models" },
-        { "kd_ratio", "a loss over two models" },
-        { "offload_teacher_model", "a second model" },
+        { "teacher_freeze_config", "a second, frozen model beside the trained one" },
+        { "kd_loss_fn", "a second, frozen model beside the trained one" },
+        { "kd_ratio", "a second, frozen model beside the trained one" },
+        { "offload_teacher_model", "a second, frozen model beside the trained one" },
         { "separate_meshes", "a second mesh" },
         { "model.drafter_path", "a drafter trained beside the model" },
         { "distributed.offload_policy", "offloading to the host" },
@@ -399,10 +405,11 @@ enum ls_code ls_recipe_load(const char *path, const struct ls_inventories *known
 
 static enum ls_code import(struct importer *i, struct ls_import *out)
 {
-    enum ls_code rc = fit_mesh(i);
-    if (rc == LS_OK)
-        rc = read_batch(i);
+    enum ls_code rc = fit_mesh(i), batch = rc;
     if (rc == LS_OK) {
+        batch = read_batch(i);
+        if (batch != LS_OK)
+            i->microbatches = 1; /* of the part that is for facts */
         write_head(i);
         rc = write_peft(i);
     }
@@ -415,6 +422,7 @@ static enum ls_code import(struct importer *i, struct ls_import *out)
         if (i->recipe->inventory)
             out->part = ls_arena_str(i->arena, ls_str_text(&i->text));
     }
+    rc = rc == LS_OK ? batch : rc;
     sort_notes(i);
     /* What is not modelled matters more than a world size that does not fit. */
     for (size_t k = 0; k < i->note.count; k++)

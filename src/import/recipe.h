@@ -55,7 +55,7 @@ const struct ls_yaml_node *ls_recipe_get(const struct ls_recipe *r, const char *
 struct ls_import {
     const char *text;               /* the scenario, NULL if a part is not modelled */
     const char *part;               /* the scenario without the parts that are not modelled: for facts about the model, never for a
-                                       verdict; NULL without an inventory, or when the world size does not fit */
+                                       verdict; NULL without an inventory, or when the mesh does not fit the world size */
     struct ls_import_note *note; size_t notes; /* in the order of the recipe */
 };
 /* `inventory` is what the scenario calls the inventory, NULL: models/NAME. *out holds the notes also when a part is not modelled.
