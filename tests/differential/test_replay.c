@@ -27,6 +27,34 @@ Test(replay, random_scenarios_under_seeded_schedules)
     ls_str_release(&why);
 }
 
+/* Partial sums of three microbatches, added before the all_reduce over replicas; small reshard groups; dtypes that differ between
+ * units and between gathering and reducing. Random scenarios meet these seldom. */
+Test(replay, data_of_rare_plans)
+{
+    static const char *const plan[] = {
+        "  - {modules: [\"model.language_model.layers.*\"]}\n  - {modules: [\"\"]}\n",
+        "  - {modules: [\"model.language_model.layers.*\"], reshard: 2}\n  - {modules: [\"\"], reshard: 2}\n",
+        "  - {modules: [\"model.language_model.layers.*\"], dtypes: {param: bf16, reduce: f32}}\n  - {modules: [\"\"], dtypes: {reduce: f16}}\n",
+    };
+    static const char *const accumulation[] = { "{}", "{all_reduce: last}", "{gradient_sync: last}", "{reshard_after_backward: last}" };
+    struct replaying t = { 0 };
+    for (size_t p = 0; p < 3; p++)
+        for (size_t a = 0; a < 4; a++)
+            for (size_t hybrid = 0; hybrid < 2; hybrid++)
+                for (size_t v = 0; v < 2; v++) {
+                    struct ls_str text = { 0 }, why = { 0 };
+                    ls_str_printf(&text, "lockstep: 1\nname: rare\nmodel: {inventory: models/toy_vlm.yaml}\n"
+                                         "distributed: {dp_size: %d%s}\nunits:\n%sruntime: {fsdp2: {version: \"%s\"}}\n"
+                                         "batch:\n  microbatches: 3\n  steps: 2\n  samples: [{text: 8, images: 1}]\n"
+                                         "  execution: rank_uniform\n  accumulation: %s\n", hybrid ? 8 : 4, hybrid ? ", dp_replicate_size: 2" : "", plan[p],
+                                  v ? "2.15" : "2.12", accumulation[a]);
+                    cr_assert(replaying_text(&t, text.text, LS_SOURCE_DIR "/scenarios/rare.yaml", &why), "%s\n%s", text.text, ls_str_text(&why));
+                    ls_str_release(&text);
+                }
+    cr_assert_eq(t.seen[LS_SAFE], t.schedules);
+    replaying_print(&t, "rare plans");
+}
+
 static void walk(const char *folder, struct replaying *t, size_t *files)
 {
     struct dirent **list = NULL;

@@ -115,6 +115,8 @@ static void with_sizes(struct ls_str *text, uint64_t *random, struct ls_scenario
             replace(text, "dtype: f32", "dtype: bf16");
         if (shard[chosen] == 4 && ls_random_below(random, 2) == 0)
             replace(text, "reshard: true", "reshard: 2");
+        if (!strstr(ls_str_text(text), "all_reduce: last") && ls_random_below(random, 2) == 0) /* partial sums of replicas */
+            replace(text, "gradient_sync: last", "gradient_sync: true, all_reduce: last");
         return;
     }
     if (s->mesh.shard == LS_SIZE_ANY)
@@ -277,6 +279,21 @@ out:
     if (assessed)
         ls_assessment_release(&a);
     ls_str_release(&text);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    return ok;
+}
+
+bool replaying_text(struct replaying *t, const char *text, const char *path, struct ls_str *why)
+{
+    struct ls_arena arena;
+    struct ls_scenario s;
+    struct ls_error err = { 0 };
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    bool ok = ls_scenario_read(text, strlen(text), path, &arena, names, &s, &err) == LS_OK || wrong(why, "not read", err.text);
+    ok = ok && replay_scenario(t, &s, &as_written, LS_SAFE, UINT64_MAX, &arena, why);
     ls_names_close(names);
     ls_arena_release(&arena);
     return ok;

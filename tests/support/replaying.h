@@ -14,6 +14,9 @@ bool replaying_seed(struct replaying *t, uint64_t seed, unsigned schedules, stru
 enum replaying_repairs { REPLAYING_NONE, REPLAYING_SMALL /* of models that run with data */, REPLAYING_ALL };
 bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, enum replaying_repairs repairs, struct ls_str *why);
 
+/* A scenario as text that is to be safe. `path`: where its inventory is looked for. */
+bool replaying_text(struct replaying *t, const char *text, const char *path, struct ls_str *why);
+
 void replaying_print(const struct replaying *t, const char *what);
 
 #endif
