@@ -401,7 +401,7 @@ static void work(struct place *p, struct ticket *t)
     case LS_OP_ALLOC: case LS_OP_FREE: case LS_OP_MARK: case LS_OP_STOP: case LS_OP_COUNT:
         break;
     }
-    assert(!"not communication");
+    assert(false && "not communication");
 }
 
 /* The last part is done: the op leaves every queue, and what stands behind it may have arrived already. */

@@ -67,7 +67,7 @@ double ls_element_get(const void *at, enum ls_dtype dtype, uint64_t i)
     case LS_DTYPE_NONE:
     case LS_DTYPE_COUNT: break;
     }
-    assert(!"no such dtype");
+    assert(false && "no such dtype");
     return 0.0;
 }
 
@@ -86,7 +86,7 @@ void ls_element_set(void *at, enum ls_dtype dtype, uint64_t i, double value)
     case LS_DTYPE_NONE:
     case LS_DTYPE_COUNT: break;
     }
-    assert(!"no such dtype");
+    assert(false && "no such dtype");
 }
 
 static void *place(const struct ls_tensor *t)

@@ -192,7 +192,7 @@ static enum ls_code append_op(struct ls_rank *r, size_t op, struct ls_error *err
     case LS_OP_HOST_WAIT: case LS_OP_ALLOC: case LS_OP_FREE: case LS_OP_MARK: case LS_OP_STOP: case LS_OP_COUNT:
         break;
     }
-    assert(!"not a stream op");
+    assert(false && "not a stream op");
     return LS_OK;
 }
 
@@ -415,7 +415,7 @@ enum ls_turn thread_step(struct ls_actor *a)
         break;
     }
     case LS_OP_COUNT:
-        assert(!"no such op");
+        assert(false && "no such op");
     }
     if (rc != LS_OK)
         return fail(r, &err);
