@@ -190,6 +190,22 @@ static void open_preorder(struct compiler *c)
     assert(n == plan->units);
 }
 
+/* activation_checkpointing wraps the items of module lists that have something to train; frozen layers are left out, as AutoModel
+ * does. The wrapper lies inside the unit's hooks. */
+static void open_checkpointed(struct compiler *c)
+{
+    const struct ls_plan *plan = c->in.plan;
+    const struct ls_model *m = plan->model;
+    c->checkpointed = LS_NEW(c->arena, bool, m->modules);
+    for (size_t i = 1; plan->checkpoint_activations && i < m->modules; i++) {
+        if (m->module[m->module[i].parent].container == LS_NOT_CONTAINER || m->module[i].container != LS_NOT_CONTAINER)
+            continue;
+        for (size_t k = i; k < i + m->module[i].subtree && !c->checkpointed[i]; k++)
+            for (size_t p = 0; p < m->module[k].params; p++)
+                c->checkpointed[i] |= plan->requires_grad[m->module[k].first_param + p];
+    }
+}
+
 static void open_covered(struct compiler *c)
 {
     const struct ls_model *m = c->in.plan->model;
@@ -242,6 +258,7 @@ enum ls_code ls_fsdp2_open(const struct ls_compile_input *in, struct ls_arena *a
     }
     open_comms(c);
     open_preorder(c);
+    open_checkpointed(c);
     open_covered(c);
     emit_open(c);
     c->step_cause = ls_tables_cause(in->tables, "step", in->step.at);

@@ -211,7 +211,7 @@ static void run_call(struct run *r, struct scope *s, const struct ls_flow *f)
             run_operation(r, s, f, f->module, &in);
         } else {
             uint32_t region = r->region;
-            if (f->checkpoint && r->gradient && !r->backward) {
+            if ((f->checkpoint || r->c->checkpointed[f->module]) && r->gradient && !r->backward) {
                 struct region new = { .call = f, .first = r->instances };
                 for (size_t i = 0; i < in.count; i++)
                     ls_push(&new.in, in.at[i]);

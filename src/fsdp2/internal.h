@@ -139,6 +139,7 @@ struct compiler {
     uint32_t *gather_payload;  /* [units] */
     uint32_t step_cause;
     uint32_t *own_unit;        /* [modules] unit whose hooks sit on the module, LS_NO_ID */
+    bool *checkpointed;        /* [modules] calls are recomputed in backward because the plan says so */
     uint8_t *covered;          /* [conditions][modules] COVERED inside a covered module, AROUND_COVERED above one */
     uint32_t *preorder;        /* units in named_modules() order: all_states of a root holds those below it */
     struct ls_names *state_text;              /* canonical text -> state id + 1 (id 0 is the empty string) */
