@@ -44,7 +44,7 @@ struct ls_driver { struct ls_driver_node *node; size_t nodes; };
  * (the whole job), dims[levels - 1] = every free dimension (one agent per replica). A replica's letter is fixed step by step:
  * the level-i agent picks a class, class_of[i][letter], inside its parent's class. class_of of the last level is the identity
  * (NULL). `any` has two levels with one class at level 0; `rank_uniform` is the identity at level 0 already.
- * Contracts that are not free carry the kind and bound of what they add (proof.md's K against K*). */
+ * Contracts that are not free carry the kind and bound of what they add to the smallest free contract that contains them. */
 enum ls_contract_extra { LS_CONTRACT_FREE, LS_CONTRACT_AT_LEAST_ONE, LS_CONTRACT_AT_MOST, LS_CONTRACT_TABLE };
 struct ls_contract {
     size_t levels;

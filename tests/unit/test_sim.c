@@ -96,7 +96,7 @@ Test(platform, errors_name_their_place)
     fclose(f);
     text[n] = '\0';
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        char path[] = "/tmp/platformXXXXXX";
+        char path[] = "/tmp/lockstep-platform-XXXXXX";
         struct ls_platform p;
         struct ls_error err = { 0 };
         const char *at = strstr(text, wrong[i].from);
