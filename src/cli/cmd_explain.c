@@ -11,8 +11,10 @@ static void add_bytes(struct ls_str *out, uint64_t bytes)
         ls_str_printf(out, "%.2f GiB", v / (1 << 30));
     else if (bytes >= 1 << 20)
         ls_str_printf(out, "%.1f MiB", v / (1 << 20));
-    else
+    else if (bytes >= 1 << 10)
         ls_str_printf(out, "%.1f KiB", v / 1024);
+    else
+        ls_str_printf(out, "%llu B", (unsigned long long)bytes);
 }
 
 static const char *reshard_text(const struct ls_unit *u, char *room, size_t bytes)

@@ -6,7 +6,7 @@
 #include "random_scenario.h"
 #include "scenario/scenario.h"
 
-enum { REPLICAS = 3, ROUNDS = 5, RUNS = 100, TOTAL = 1200 };
+enum { REPLICAS = 6, ROUNDS = 5, RUNS = 40, TOTAL = 1200 };
 
 static bool disagree(struct ls_str *why, const char *text, const struct ls_error *err, const char *what)
 {
