@@ -117,10 +117,10 @@ static const struct ls_example examples[] = {
 };
 const struct ls_command ls_command_audit = {
     .name = "audit", .run = run, .operands = "FILE|FOLDER...", .summary = "which training recipes of AutoModel can hang, why, and what to change",
-    .text = "One row per recipe: mesh, frozen and trainable modules that run only when a batch holds their medium, the policy in\n"
-            "effect, the verdict if batches are uniform (all ranks of a microbatch hold the same media), the verdict if they may\n"
-            "differ, the verdict if every sample holds what the name of the data set says, and the first repair that is proved for\n"
-            "batches that may differ. Where there is no verdict the note says why. What a data set holds is an assumption, and is\n"
-            "called one. Exit status: 0; 1 if a recipe fails even though batches are uniform; 3 if a file is no\n"
+    .text = "One row per recipe: mesh, frozen and trainable modules that run only when a batch holds their medium, the policy in "
+            "effect, the verdict if batches are uniform (all ranks of a microbatch hold the same media), the verdict if they may "
+            "differ, the verdict if every sample holds what the name of the data set says, and the first repair that is proved for "
+            "batches that may differ. Where there is no verdict the note says why. What a data set holds is an assumption, and is "
+            "called one. Exit status: 0; 1 if a recipe fails even though batches are uniform; 3 if a file is no "
             "recipe; 5 if a verdict on uniform batches is undecided.",
     .options = options, .examples = examples };

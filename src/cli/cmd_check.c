@@ -374,7 +374,7 @@ static const struct ls_example examples[] = {
 };
 const struct ls_command ls_command_check = {
     .name = "check", .run = run, .operands = "FILE|FOLDER...", .summary = "will every rank issue the same collectives?",
-    .text = "Compiles each scenario to the operations that every rank issues, and proves that no batch the contract allows makes\n"
-            "ranks diverge, or shows the smallest run that fails. Exit status: 0 safe, or as the scenario's `expect:` says; 1 not;\n"
+    .text = "Compiles each scenario to the operations that every rank issues, and proves that no batch the contract allows makes "
+            "ranks diverge, or shows the smallest run that fails. Exit status: 0 safe, or as the scenario's `expect:` says; 1 not; "
             "3 bad input; 5 undecided.",
     .options = options, .examples = examples };

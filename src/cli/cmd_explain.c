@@ -349,6 +349,6 @@ static const struct ls_example examples[] = {
 };
 const struct ls_command ls_command_explain = {
     .name = "explain", .run = run, .operands = "FILE", .summary = "show what a scenario compiles to",
-    .text = "Prints the units with what each owns and why, the memory that follows from the units alone, the communicators, the\n"
+    .text = "Prints the units with what each owns and why, the memory that follows from the units alone, the communicators, the "
             "letters (classes of batches that issue the same operations), and the collectives of two letters side by side.",
     .options = options, .examples = examples };

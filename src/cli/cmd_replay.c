@@ -462,7 +462,7 @@ static const struct ls_example examples[] = {
 };
 const struct ls_command ls_command_replay = {
     .name = "replay", .run = run, .operands = "FILE", .summary = "run a scenario with data, and see what happens",
-    .text = "Executes one run of the scenario: every rank's operations on streams, with parameters and gradients that are known patterns, so\n"
-            "that what collectives and copies did is checked element by element. A hang is a state, not a timeout: nothing can move and\n"
+    .text = "Executes one run of the scenario: every rank's operations on streams, with parameters and gradients that are known patterns, so "
+            "that what collectives and copies did is checked element by element. A hang is a state, not a timeout: nothing can move and "
             "nothing is running. Exit status: 0 completed, or as the scenario's `expect:` says; 1 not; 3 bad input.",
     .options = options, .examples = examples };
