@@ -305,6 +305,112 @@ static enum ls_code read_multimodal(const struct ls_yaml_node *list, struct ls_m
     return rc;
 }
 
+/* The child called as `key` says (by default like the key itself), or LS_NO_ID. */
+static enum ls_code find_moe_child(const struct ls_yaml_node *n, const char *key, const struct ls_model *m, uint32_t layer, uint32_t *out,
+                                   struct ls_error *err)
+{
+    const struct ls_yaml_node *v = ls_yaml_get(n, key);
+    const char *leaf = key;
+    enum ls_code rc = v ? ls_yaml_text(v, key, &leaf, err) : LS_OK;
+    *out = LS_NO_ID;
+    for (size_t i = 0; rc == LS_OK && i < m->module[layer].children; i++)
+        if (strcmp(ls_name_text(m->names, m->module[m->module[layer].child[i]].leaf), leaf) == 0)
+            *out = m->module[layer].child[i];
+    return rc;
+}
+
+static enum ls_code check_stacked(const struct ls_model *m, const struct ls_moe *e, struct ls_error *err)
+{
+    const struct ls_module *first = &m->module[e->experts], *last = first + first->subtree - 1;
+    const uint32_t end = last->first_param + last->params;
+    if (first->first_param == end)
+        return ls_fail(err, LS_EINPUT, e->at, "the experts '%.200s' have no parameters", ls_name_text(m->names, first->name));
+    for (uint32_t i = first->first_param; i < end; i++)
+        if (m->param[i].dims < 2 || m->param[i].dim[0] != e->count)
+            return ls_fail(err, LS_EINPUT, m->param[i].at, "'%.200s' belongs to %llu stacked experts, so its shape must be [%llu, ...]",
+                           ls_name_text(m->names, m->param[i].name), (unsigned long long)e->count, (unsigned long long)e->count);
+    return LS_OK;
+}
+
+static enum ls_code read_moe_layer(const struct ls_yaml_node *n, struct ls_model *m, uint32_t layer, const struct ls_moe *like,
+                                   struct ls_error *err)
+{
+    struct ls_moe e = *like;
+    const struct ls_yaml_node *bias = ls_yaml_get(n, "gate_bias");
+    e.module = layer;
+    enum ls_code rc = find_moe_child(n, "experts", m, layer, &e.experts, err);
+    if (rc != LS_OK || e.experts == LS_NO_ID) /* a dense layer among those that the glob matches */
+        return rc;
+    rc = find_moe_child(n, "gate", m, layer, &e.gate, err);
+    if (rc == LS_OK && e.gate == LS_NO_ID)
+        rc = ls_fail(err, LS_EINPUT, n->at, "the MoE layer '%.200s' has no gate", ls_name_text(m->names, m->module[layer].name));
+    if (rc == LS_OK)
+        rc = check_stacked(m, &e, err);
+    if (rc == LS_OK && bias) {
+        const char *name = NULL;
+        rc = ls_yaml_text(bias, "gate_bias", &name, err);
+        for (size_t i = 0; rc == LS_OK && i < m->module[e.gate].buffers; i++)
+            e.gate_bias |= strcmp(ls_name_text(m->names, m->module[e.gate].buffer[i].leaf), name) == 0;
+        if (rc == LS_OK && !e.gate_bias)
+            rc = ls_fail(err, LS_EINPUT, bias->at, "'%.200s' has no buffer '%.60s'", ls_name_text(m->names, m->module[e.gate].name), name);
+    }
+    for (size_t i = 0; rc == LS_OK && i < m->moes; i++)
+        if (m->moe[i].module == layer)
+            rc = ls_fail(err, LS_EINPUT, n->at, "'%.200s' is an MoE layer twice", ls_name_text(m->names, m->module[layer].name));
+    if (rc == LS_OK)
+        m->moe[m->moes++] = e;
+    return rc;
+}
+
+static enum ls_code read_moe_entry(const struct ls_yaml_node *n, struct ls_model *m, struct ls_error *err)
+{
+    static const char *const known[] = { "modules", "experts", "gate", "count", "top_k", "gate_bias", "bias_update", NULL };
+    const struct ls_yaml_node *glob = NULL, *v;
+    const char *text = NULL;
+    struct ls_moe like = { .top_k = 1, .at = n->at };
+    enum ls_code rc = ls_yaml_map(n, "moe", err);
+    if (rc == LS_OK)
+        rc = ls_yaml_check_keys(n, "moe", known, err);
+    for (size_t i = 0; rc == LS_OK && i < 2; i++)
+        if (!ls_yaml_get(n, i ? "count" : "modules"))
+            rc = ls_fail(err, LS_EINPUT, n->at, "the entry of 'moe' has no '%s'", i ? "count" : "modules");
+    if (rc == LS_OK)
+        rc = ls_yaml_text(glob = ls_yaml_get(n, "modules"), "modules", &text, err);
+    if (rc == LS_OK)
+        rc = ls_yaml_uint(ls_yaml_get(n, "count"), "count", 1, 1 << 20, &like.count, err);
+    if (rc == LS_OK && (v = ls_yaml_get(n, "top_k")))
+        rc = ls_yaml_uint(v, "top_k", 1, like.count, &like.top_k, err);
+    if (rc == LS_OK && (v = ls_yaml_get(n, "bias_update")))
+        rc = ls_yaml_bool(v, "bias_update", &like.bias_update, err);
+    if (rc == LS_OK && like.bias_update && !ls_yaml_get(n, "gate_bias"))
+        rc = ls_fail(err, LS_EINPUT, ls_yaml_get(n, "bias_update")->at, "'bias_update' needs 'gate_bias', the buffer that is updated");
+    const size_t before = m->moes;
+    for (uint32_t i = 1; rc == LS_OK && i < m->modules; i++)
+        if (ls_glob(text, ls_name_text(m->names, m->module[i].name)))
+            rc = read_moe_layer(n, m, i, &like, err);
+    if (rc == LS_OK && m->moes == before)
+        rc = ls_fail(err, LS_EINPUT, glob->at, "'%.200s' matches no module that has experts", text);
+    return rc;
+}
+
+static int by_module(const void *x, const void *y)
+{
+    const struct ls_moe *a = x, *b = y;
+    return (a->module > b->module) - (a->module < b->module);
+}
+
+static enum ls_code read_moe(const struct ls_yaml_node *list, struct ls_model *m, struct ls_error *err)
+{
+    enum ls_code rc = ls_yaml_list(list, "moe", err);
+    if (rc == LS_OK)
+        m->moe = LS_NEW(m->arena, struct ls_moe, m->modules);
+    for (size_t i = 0; rc == LS_OK && i < list->count; i++)
+        rc = read_moe_entry(list->item[i], m, err);
+    if (rc == LS_OK && m->moes)
+        qsort(m->moe, m->moes, sizeof *m->moe, by_module);
+    return rc;
+}
+
 static enum ls_code read_conditions(const struct ls_yaml_node *map, struct ls_model *m, struct ls_error *err)
 {
     static const char *const known[] = { "modality", NULL };
@@ -386,6 +492,8 @@ enum ls_code ls_inventory_read_parts(const struct ls_yaml_node *node, struct ls_
     }
     if (rc == LS_OK && (key = ls_yaml_get(node, "multimodal")))
         rc = read_multimodal(key, m, err);
+    if (rc == LS_OK && (key = ls_yaml_get(node, "moe")))
+        rc = read_moe(key, m, err);
     if (rc == LS_OK && (key = ls_yaml_get(node, "conditions")))
         rc = read_conditions(key, m, err);
     if (rc == LS_OK && (key = ls_yaml_get(node, "flow")))
@@ -399,7 +507,7 @@ enum ls_code ls_model_read(const struct ls_yaml_node *node, struct ls_arena *are
                            struct ls_error *err)
 {
     static const char *const known[] = { "lockstep_inventory", "name", "architecture", "model_ids", "source", "parameters", "dtype",
-                                         "config", "modules", "aliases", "ties", "multimodal", "conditions", "flow", NULL };
+                                         "config", "modules", "aliases", "ties", "multimodal", "moe", "conditions", "flow", NULL };
     struct reader r = { .err = err };
     struct ls_model m = { .arena = arena, .names = names, .path = node->at.file };
     uint64_t version = 0;

@@ -204,6 +204,11 @@ enum ls_code ls_model_add_lora(struct ls_model *m, const struct ls_peft *peft, s
             qsort(r.adapted.at, r.adapted.count, sizeof *r.adapted.at, by_weight);
         for (size_t i = 0; i < now.declared_count; i++)
             now.declared[i].module = r.module_to[now.declared[i].module];
+        for (size_t i = 0; i < now.moes; i++) {
+            now.moe[i].module = r.module_to[now.moe[i].module];
+            now.moe[i].experts = r.module_to[now.moe[i].experts];
+            now.moe[i].gate = r.module_to[now.moe[i].gate];
+        }
         if (now.has_flow)
             map_flow(&r, &now, &now.flow);
         *m = now;

@@ -5,6 +5,14 @@
 #include <assert.h>
 #include <string.h>
 
+const struct ls_moe *ls_model_moe(const struct ls_model *m, uint32_t experts)
+{
+    for (size_t i = 0; i < m->moes; i++)
+        if (m->moe[i].experts == experts)
+            return &m->moe[i];
+    return NULL;
+}
+
 uint64_t ls_model_elements(const struct ls_model *m)
 {
     uint64_t total = 0;

@@ -36,6 +36,14 @@ struct ls_module {
     struct ls_loc at;
 };
 struct ls_condition { uint32_t name, modality; };
+/* One mixture-of-experts layer: `experts` holds the routed experts stacked (every parameter is [count, ...]), `gate` picks top_k of
+ * them for each token. With expert parallelism the experts are cut into equal runs over ranks. */
+struct ls_moe {
+    uint32_t module, experts, gate;
+    uint64_t count, top_k;
+    bool gate_bias, bias_update; /* the gate has a score-correction bias; it follows the load after every optimizer step */
+    struct ls_loc at;
+};
 struct ls_declared { uint32_t module; uint32_t modality, role; bool conditionally_executed; struct ls_loc at; }; /* role 0: none */
 
 enum ls_flow_kind { LS_FLOW_CALL, LS_FLOW_OP, LS_FLOW_WHEN };
@@ -68,6 +76,7 @@ struct ls_model {
     struct ls_param *param; size_t params;
     struct ls_condition condition[LS_CONDITIONS_MAX]; size_t conditions;
     struct ls_declared *declared; size_t declared_count;
+    struct ls_moe *moe; size_t moes;             /* in module order */
     uint32_t *alias, *alias_of; size_t aliases;  /* name ids: alias FQN, canonical FQN */
     const struct ls_yaml_node *config;           /* free-form scalars, or NULL */
     uint32_t *module_of_name, *param_of_name; size_t known_names; /* [name id]: index or LS_NO_ID, for the lookups below */
@@ -99,6 +108,7 @@ uint32_t ls_model_param(const struct ls_model *m, const char *fqn);
 enum ls_code ls_fail_module(const struct ls_model *m, const char *fqn, const char *what, struct ls_loc at, struct ls_error *err);
 enum ls_code ls_fail_param(const struct ls_model *m, const char *fqn, const char *what, struct ls_loc at, struct ls_error *err);
 bool ls_module_contains(const struct ls_model *m, uint32_t outer, uint32_t inner); /* a module contains itself */
+const struct ls_moe *ls_model_moe(const struct ls_model *m, uint32_t experts); /* the layer of an experts module, or NULL */
 uint64_t ls_model_elements(const struct ls_model *m); /* tied parameters once */
 
 /* Low-rank adapters: each Linear without children whose name matches a target (its last component, a suffix at a dot, or a

@@ -295,6 +295,59 @@ Test(model, real_inventories_load)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- experts */
+
+#define MOE                                                                                                                      \
+    HEAD "modules:\n"                                                                                                            \
+         "  class: M\n"                                                                                                          \
+         "  children:\n"                                                                                                         \
+         "    layers:\n"                                                                                                         \
+         "      class: ModuleList\n"                                                                                             \
+         "      children:\n"                                                                                                     \
+         "        \"0\": {class: B, children: {mlp: {class: Linear, params: {weight: [6, 4]}}}}\n"                                \
+         "        \"1..2\":\n"                                                                                                   \
+         "          class: B\n"                                                                                                  \
+         "          children:\n"                                                                                                 \
+         "            q_proj: {class: Linear, params: {weight: [4, 4]}}\n"                                                       \
+         "            mlp:\n"                                                                                                    \
+         "              class: MoE\n"                                                                                            \
+         "              children:\n"                                                                                             \
+         "                gate: {class: Gate, params: {weight: [4, 4]}, buffers: {bias: [4]}}\n"                                 \
+         "                experts: {class: GroupedExperts, params: {up: [4, 4, 6], down: [4, 3, 4]}}\n"
+
+Test(model, experts)
+{
+    good(MOE "moe: [{modules: layers.*.mlp, count: 4, top_k: 2, gate_bias: bias, bias_update: true}]\n");
+    cr_assert_eq(m.moes, 2, "the first layer is dense");
+    for (size_t i = 0; i < 2; i++) {
+        char fqn[40];
+        snprintf(fqn, sizeof fqn, "layers.%zu.mlp.experts", i + 1);
+        cr_assert_eq(m.moe[i].experts, ls_model_module(&m, fqn));
+        cr_assert_eq(ls_model_moe(&m, m.moe[i].experts), &m.moe[i]);
+        cr_assert(m.moe[i].count == 4 && m.moe[i].top_k == 2 && m.moe[i].gate_bias && m.moe[i].bias_update);
+    }
+    cr_assert_null(ls_model_moe(&m, m.moe[0].gate));
+    const char *const target[] = { "q_proj" };
+    struct ls_peft peft = { target, 1, 3, LS_DTYPE_BF16, LS_NOWHERE };
+    cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(m.moe[1].experts, ls_model_module(&m, "layers.2.mlp.experts"), "layers follow");
+    cr_assert_eq(m.moe[1].gate, ls_model_module(&m, "layers.2.mlp.gate"));
+}
+
+Test(model, experts_that_do_not_fit)
+{
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 3}]\n", 19, 59, "must be [3, ...]", NULL);
+    bad(MOE "moe: [{modules: layers.*.moe, count: 4}]\n", 20, 17, "matches no module that has experts", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 4, experts: router}]\n", 20, 17, "matches no module that has experts", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 4, gate: router}]\n", 20, 7, "has no gate", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 4, gate_bias: b}]\n", 20, 52, "has no buffer 'b'", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 4, bias_update: true}]\n", 20, 54, "needs 'gate_bias'", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 4, top_k: 5}]\n", 20, 48, "top_k", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp, count: 4}, {modules: layers.1.mlp, count: 4}]\n", 20, 42, "twice", NULL);
+    bad(MOE "moe: [{modules: layers.*.mlp}]\n", 20, 7, "has no 'count'", NULL);
+    bad(MOE "moe: [{count: 4}]\n", 20, 7, "has no 'modules'", NULL);
+}
+
 /* ------------------------------------------------------------------------------------------------- adapters */
 
 #define LORA                                                                                                                     \
