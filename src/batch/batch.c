@@ -271,16 +271,20 @@ static enum ls_code table_contract(const struct ls_batch *b, const struct ls_let
     }
     size_t per_step = each_eval ? micros + evals : b->rows == micros ? 0 : micros;
     uint32_t *table = LS_NEW(arena, uint32_t, ls_mul_size(count * steps, replicas)), still = ls_batch_still_letter(l);
+    uint32_t *sample = LS_NEW(arena, uint32_t, ls_mul_size(count * steps, replicas));
     for (size_t s = 0, r = 0; s < steps; s++)
         for (size_t i = 0, micro = 0, seen = 0; i < count; i++, r++) {
             size_t row = s * per_step + (each_eval ? seen : micro < micros ? micro : micros - 1);
-            for (size_t x = 0; x < replicas; x++)
-                table[r * replicas + x] = kind[i] == LS_ROUND_STEP ? still : l->of_sample[b->table[row * b->columns + x]];
+            for (size_t x = 0; x < replicas; x++) {
+                sample[r * replicas + x] = b->table[row * b->columns + x];
+                table[r * replicas + x] = kind[i] == LS_ROUND_STEP ? still : l->of_sample[sample[r * replicas + x]];
+            }
             micro += kind[i] == LS_ROUND_MICRO;
             seen += kind[i] != LS_ROUND_STEP;
         }
     c->extra = LS_CONTRACT_TABLE;
     c->table = table;
+    c->sample = sample;
     c->rows = count * steps;
     c->columns = replicas;
     return LS_OK;

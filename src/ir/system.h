@@ -54,6 +54,7 @@ struct ls_contract {
     size_t bound;                 /* AT_MOST: replicas */
     uint64_t media;               /* AT_LEAST_ONE, AT_MOST: bit set of the letters counted */
     const uint32_t *table; size_t rows, columns; /* TABLE: letter [round][replica]; nothing beyond it is claimed */
+    const uint32_t *sample;       /* TABLE: [rows][columns] the sample meant, where sizes matter */
     const char *name;             /* as the scenario says it: "any" */
     struct ls_loc at;
 };

@@ -98,6 +98,20 @@ static bool is_floating(enum ls_dtype d)
     return d == LS_DTYPE_F64 || d == LS_DTYPE_F32 || d == LS_DTYPE_F16 || d == LS_DTYPE_BF16;
 }
 
+/* The sample that the table names; else one of those that the letter stands for. */
+static uint32_t sample_of(const struct ls_compiled *c, const struct ls_assignment *a, size_t round, size_t replica, uint64_t seed)
+{
+    const struct ls_contract *t = &c->system.contract;
+    uint32_t letter = a->letter[round * a->size[0] * a->size[1] + replica], found = 0;
+    if (t->extra == LS_CONTRACT_TABLE && t->table[round % t->rows * t->columns + replica] == letter)
+        return t->sample[round % t->rows * t->columns + replica];
+    uint64_t random = ls_hash_mix(ls_hash_mix(ls_hash_mix(seed, 5), round), replica), matching = 0;
+    for (uint32_t i = 0; i < c->batch.samples; i++)
+        if (c->letters.of_sample[i] == letter && ls_random_below(&random, ++matching) == 0)
+            found = i;
+    return found;
+}
+
 void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, const struct ls_assignment *a, const struct ls_job *job,
                      uint64_t seed, struct ls_arena *arena, struct ls_engine_setup *out)
 {
@@ -126,9 +140,9 @@ void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, c
         unit[i] = (struct ls_engine_unit){ plan->unit[i].name, plan->unit[i].param, plan->unit[i].params };
     size_t replicas = a->size[0] * a->size[1];
     uint32_t *sample = LS_NEW(arena, uint32_t, a->rounds * replicas + 1);
-    for (size_t i = 0; i < a->rounds * replicas; i++)
-        while (sample[i] + 1 < c->batch.samples && c->letters.of_sample[sample[i]] != a->letter[i])
-            sample[i]++;
+    for (size_t i = 0; i < a->rounds; i++)
+        for (size_t x = 0; x < replicas; x++)
+            sample[i * replicas + x] = sample_of(c, a, i, x, seed);
     out->param = param;
     out->params = m->params;
     out->unit = unit;
@@ -179,6 +193,19 @@ static enum ls_code explain(const struct ls_engine_setup *setup, const struct ls
     return LS_OK;
 }
 
+struct ls_memory *ls_replay_memory(const struct ls_engine_setup *setup, const struct ls_observed *seen, struct ls_arena *arena, bool *equal)
+{
+    static const enum ls_category decided[] = { LS_CATEGORY_OTHER, LS_CATEGORY_UNSHARDED, LS_CATEGORY_GATHER, LS_CATEGORY_REDUCE };
+    struct ls_memory *program = LS_NEW(arena, struct ls_memory, setup->job->ranks + 1);
+    *equal = true;
+    for (uint32_t r = 0; r < setup->job->ranks; r++) {
+        ls_program_memory(setup->job, r, seen->issued[r], &program[r]);
+        for (size_t i = 0; i < sizeof decided / sizeof decided[0]; i++)
+            *equal &= program[r].peak[decided[i]] == seen->memory[r].peak[decided[i]];
+    }
+    return program;
+}
+
 enum ls_code ls_replay_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients,
                            struct ls_arena *arena, struct ls_replay *out, struct ls_error *err)
 {
@@ -190,14 +217,7 @@ enum ls_code ls_replay_run(const struct ls_engine_setup *setup, const struct ls_
     if (rc != LS_OK || out->observed.interrupted)
         return rc;
     out->verdict = out->observed.outcome.verdict;
-    out->program = LS_NEW(arena, struct ls_memory, setup->job->ranks + 1);
-    out->memory_equal = true;
-    for (uint32_t r = 0; r < setup->job->ranks; r++) {
-        ls_program_memory(setup->job, r, out->observed.issued[r], &out->program[r]);
-        static const enum ls_category decided[] = { LS_CATEGORY_OTHER, LS_CATEGORY_UNSHARDED, LS_CATEGORY_GATHER, LS_CATEGORY_REDUCE };
-        for (size_t i = 0; i < sizeof decided / sizeof decided[0]; i++)
-            out->memory_equal &= out->program[r].peak[decided[i]] == out->observed.memory[r].peak[decided[i]];
-    }
+    out->program = ls_replay_memory(setup, &out->observed, arena, &out->memory_equal);
     if (out->verdict == LS_SAFE && gradients && out->symbolic.problem.present)
         rc = explain(setup, &with, arena, out, err);
     return rc;

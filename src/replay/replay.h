@@ -10,7 +10,8 @@
  *   errors  LS_EINPUT: a size is `any` (compile with sizes given), or no run of the contract was found */
 LS_MUST_USE enum ls_code ls_replay_assignment(const struct ls_compiled *c, size_t steps, uint64_t seed, struct ls_arena *arena,
                                               struct ls_assignment *out, struct ls_error *err);
-/* What the engine must know beside the job. Letters become samples. Owned by the arena. */
+/* What the engine must know beside the job. Letters become samples: those that a table names, else drawn with the seed. Owned by
+ * the arena. */
 void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, const struct ls_assignment *a, const struct ls_job *job,
                      uint64_t seed, struct ls_arena *arena, struct ls_engine_setup *out);
 
@@ -26,6 +27,11 @@ struct ls_replay {
  * which one is missing or weighs too much. options.math and math_context are ignored. */
 LS_MUST_USE enum ls_code ls_replay_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients,
                                        struct ls_arena *arena, struct ls_replay *out, struct ls_error *err);
+
+/* What the programs' own alloc and free ops took in a run, [ranks]. *equal: to the byte what the device counted, in the categories
+ * that programs decide: unsharded parameters, gather and reduce buffers, and others of raw programs. Sharded parameters, gradients
+ * and optimizer states are the interpreter's, activations and temporary memory the mathematics'. Owned by the arena. */
+struct ls_memory *ls_replay_memory(const struct ls_engine_setup *setup, const struct ls_observed *seen, struct ls_arena *arena, bool *equal);
 
 /* What the machine and the gradient check say of the same job. */
 struct ls_prediction { enum ls_verdict verdict; struct ls_outcome outcome; struct ls_share_problem share; };

@@ -41,6 +41,9 @@ void ls_memory_take(struct ls_memory *m, enum ls_category category, uint64_t byt
 void ls_memory_give(struct ls_memory *m, enum ls_category category, uint64_t bytes);
 
 enum { LS_NO_TAG = -1 };
+/* When a stream began with something, when it was over, and how long it ran in between; CLOCK_MONOTONIC. The rest of the time it
+ * waited: for an event, for the other members, or for a turn. */
+struct ls_span { uint64_t begin_ns, end_ns, busy_ns; };
 struct ls_device_options {
     struct ls_sched *sched;      /* of whoever drives the rank */
     size_t streams;
@@ -50,6 +53,9 @@ struct ls_device_options {
     bool accounting;             /* no memory but TEMPORARY: `at` is NULL, only bytes are counted */
     /* Work with tag >= 0 has run, under the lock. May be NULL. */
     void (*done)(void *context, int64_t tag); void *done_context;
+    /* Work with tag >= 0 and what stood before it on its stream without a tag, or a step of a communicator (LS_NO_TAG), is over:
+     * right after `done`, under the lock, with done's context. NULL: no clock is read. */
+    void (*span)(void *context, unsigned stream, int64_t tag, const struct ls_span *span);
 };
 
 struct ls_device_ops {

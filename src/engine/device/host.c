@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum kind { LAUNCH, MOVE, RECORD, WAIT, GIVE, TASK, UPLOAD, DOWNLOAD };
 struct ls_event { bool done; ls_waiters waiters; struct ls_event *next; };
@@ -24,7 +25,7 @@ struct item {
     uint64_t bytes;
 };
 struct host;
-struct ls_stream { struct ls_actor actor; struct host *host; struct item *head, **tail; ls_waiters waiters; /* for work */ };
+struct ls_stream { struct ls_actor actor; struct host *host; struct item *head, **tail; ls_waiters waiters; /* for work */ struct ls_span span; };
 
 struct host {
     struct ls_device d;              /* first */
@@ -94,6 +95,32 @@ static void item_end(struct item *i, struct host *h)
         i->task->finished(i->task);
 }
 
+static uint64_t now_ns(const struct host *h)
+{
+    struct timespec t;
+    if (!h->o.span)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The item's turn, which began at `from`, is over; its span ends if it was the last of an op. */
+static void clock_turn(struct ls_stream *s, const struct item *i, uint64_t from, bool ended)
+{
+    struct host *h = s->host;
+    if (!h->o.span || i->kind == GIVE)
+        return;
+    s->span.end_ns = now_ns(h);
+    if (!s->span.begin_ns)
+        s->span.begin_ns = from;
+    if (i->kind != WAIT && i->kind != RECORD)
+        s->span.busy_ns += s->span.end_ns - from;
+    if (ended && (i->tag >= 0 || i->kind == TASK)) {
+        h->o.span(h->o.done_context, (unsigned)(s - h->stream), i->tag, &s->span);
+        s->span = (struct ls_span){ 0 };
+    }
+}
+
 static enum ls_turn stream_step(struct ls_actor *actor)
 {
     struct ls_stream *s = (struct ls_stream *)actor;
@@ -102,12 +129,16 @@ static enum ls_turn stream_step(struct ls_actor *actor)
         ls_sched_wait(actor, &s->waiters);
         return LS_TURN_BLOCKED;
     }
+    uint64_t from = now_ns(s->host);
     if (i->kind == WAIT && !i->event->done) {
         ls_sched_wait(actor, &i->event->waiters);
+        clock_turn(s, i, from, false);
         return LS_TURN_BLOCKED;
     }
-    if (i->kind == TASK && !i->task->ready(i->task, actor))
+    if (i->kind == TASK && !i->task->ready(i->task, actor)) {
+        clock_turn(s, i, from, false);
         return LS_TURN_BLOCKED;
+    }
     if (i->kind == LAUNCH || i->kind == MOVE || i->kind == UPLOAD || i->kind == DOWNLOAD) {
         ls_sched_leave(actor->sched);
         item_run(i, s);
@@ -117,6 +148,7 @@ static enum ls_turn stream_step(struct ls_actor *actor)
     if (!s->head)
         s->tail = &s->head;
     item_end(i, s->host);
+    clock_turn(s, i, from, true);
     free(i);
     return LS_TURN_MOVED;
 }

@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void ls_nn_init(void); /* one BLAS thread per caller; any number of times */
+void ls_nn_init(void); /* BLAS threads per caller as set; any number of times */
+void ls_nn_set_threads(unsigned threads); /* 1 until set; for the whole process, and not while anything computes */
 
 enum ls_nn_act { LS_NN_SILU, LS_NN_GELU, LS_NN_GELU_TANH };
 

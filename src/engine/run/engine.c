@@ -20,8 +20,23 @@ static void on_progress(void *context, uint32_t rank, int64_t tag, enum ls_comm_
                                       [LS_COMM_DONE] = OP_DONE };
     struct ls_rank *r = &e->rank[rank];
     r->status[tag] = status[p];
+    if (p == LS_COMM_DONE && e->o->span)
+        ls_push(&r->ended, (size_t)tag);
     if (p == LS_COMM_DONE)
         ls_sched_wake_all(&r->progress);
+}
+
+static void on_span(void *context, unsigned stream, int64_t tag, const struct ls_span *span)
+{
+    struct ls_rank *r = context;
+    (void)stream;
+    if (tag >= 0)
+        ls_push(&r->ended, (size_t)tag);
+    for (size_t i = 0; i < r->ended.count; i++) {
+        const struct rank_op *o = &r->op[r->ended.at[i]];
+        r->e->o->span(r->e->o->span_context, (struct ls_at){ r->number, o->segment, o->index }, span);
+    }
+    r->ended.count = 0;
 }
 
 static void name_params(struct engine *e)
@@ -59,7 +74,7 @@ static enum ls_code open_comms(struct ls_rank *r, struct ls_error *err)
 static enum ls_code open_rank(struct engine *e, struct ls_rank *r, struct ls_error *err)
 {
     struct ls_device_options d = { .sched = e->sched, .streams = e->streams, .ordinal = (int)r->number, .poison = e->o->poison, .accounting = e->o->accounting,
-                                   .done = op_done, .done_context = r };
+                                   .done = op_done, .done_context = r, .span = e->o->span ? on_span : NULL };
     /* Before the device's streams: in the canonical order hosts run ahead. */
     r->thread = LS_NEW(&e->arena, struct host_thread, r->threads);
     for (size_t t = 0; t < r->threads; t++) {
@@ -91,6 +106,7 @@ static void close_rank(struct engine *e, struct ls_rank *r)
     ls_vec_release(&r->live);
     ls_vec_release(&r->moves);
     ls_vec_release(&r->calls);
+    ls_vec_release(&r->ended);
 }
 
 /* What the machine refuses, the engine refuses too: the same well-formed jobs. */

@@ -63,6 +63,7 @@ struct ls_rank {
     LS_VEC(struct instance) live;
     LS_VEC(struct ls_move) moves; /* scratch */
     LS_VEC(struct ls_at) calls;   /* handed to communicators */
+    LS_VEC(size_t) ended;         /* calls that the step of a communicator ended, until its span is told */
 };
 
 struct engine {

@@ -20,6 +20,9 @@ struct ls_engine_options {
     const struct ls_device_ops *device;       /* NULL: host */
     const struct ls_math_ops *math;           /* NULL: nothing computes */
     void *math_context;
+    /* An op's work on its stream is over; by the device's host threads, under the lock. What follows from a collective's result
+     * counts for the next op of that stream. NULL: no clock is read. */
+    void (*span)(void *context, struct ls_at at, const struct ls_span *span); void *span_context;
 };
 struct ls_calls { struct ls_at *at; size_t count; };
 struct ls_observed {
