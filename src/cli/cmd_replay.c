@@ -1,15 +1,18 @@
 /* lockstep replay: one run of a scenario on the engine. */
-#include "cli/cli.h"
-#include "replay/replay.h"
+#include "cli/training.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DATA_MAX = 1 << 30 }; /* bytes of parameters, gradients and buffers of all ranks; larger jobs run without data */
+/* Bytes of parameters, gradients and buffers of all ranks: larger jobs run without data, and train only when told to. */
+enum { DATA_MAX = 1 << 30 };
+enum { PATTERNS_MAX = 1 << 28 }; /* elements to compare beside a training run; longer runs are compared in their first steps */
+enum math { MATH_ANY, MATH_TRAIN, MATH_PATTERNS };
 
-struct options { uint64_t seed, steps, replicas, replicate; bool free, nccl_like, witness, against, force; };
+struct options { uint64_t seed, schedule, steps, warmup, blas_threads, replicas, replicate; bool free, nccl_like, witness, against, force;
+                 enum math math; };
 struct result {
     struct ls_compiled compiled;
     bool is_compiled;
@@ -20,6 +23,11 @@ struct result {
     struct ls_prediction predicted;
     bool accounting, agrees, calls;
     struct ls_str difference;
+    bool trained;
+    struct ls_train_options how;
+    struct ls_train train;
+    struct ls_error untrained;       /* why the model does not train */
+    size_t compared;                 /* steps of a training run that ran with patterns too */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -27,15 +35,26 @@ static void on_signal(int signal_number) { interrupted = signal_number; }
 
 static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_error *err)
 {
-    *o = (struct options){ .seed = 1, .steps = 1, .replicas = 0, .free = ls_cli_flag(cli, "free"), .nccl_like = ls_cli_flag(cli, "nccl-like"),
+    *o = (struct options){ .seed = 1, .blas_threads = 1, .free = ls_cli_flag(cli, "free"), .nccl_like = ls_cli_flag(cli, "nccl-like"),
                            .witness = ls_cli_flag(cli, "witness"), .force = ls_cli_flag(cli, "force") };
     const char *against = ls_cli_value(cli, "against");
     if (against && strcmp(against, "check") != 0)
         return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--against' is '%s'; a replay is compared with check", against);
     o->against = against != NULL;
+    const char *math = ls_cli_value(cli, "math");
+    if (math && strcmp(math, "train") != 0 && strcmp(math, "patterns") != 0)
+        return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--math' is '%s'; it may be train or patterns", math);
+    o->math = !math ? MATH_ANY : *math == 't' ? MATH_TRAIN : MATH_PATTERNS;
     enum ls_code rc = ls_cli_uint(cli, "seed", 0, UINT64_MAX, &o->seed, err);
+    o->schedule = o->seed;
     if (rc == LS_OK)
-        rc = ls_cli_uint(cli, "steps", 1, 1000, &o->steps, err);
+        rc = ls_cli_uint(cli, "schedule", 0, UINT64_MAX, &o->schedule, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "steps", 1, LS_STEPS_MAX, &o->steps, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "warmup", 0, LS_STEPS_MAX - 1, &o->warmup, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "blas-threads", 1, 256, &o->blas_threads, err);
     if (rc == LS_OK)
         rc = ls_cli_uint(cli, "replicas", 1, 64, &o->replicas, err);
     if (rc == LS_OK)
@@ -84,31 +103,105 @@ static enum ls_code to_witness(struct ls_scenario *s, const struct options *o, s
     return rc;
 }
 
+/* The first steps of a run, or all of it. */
+static struct ls_assignment first_steps(const struct result *r, size_t steps)
+{
+    struct ls_assignment a = r->assignment;
+    size_t seen = 0;
+    for (a.rounds = 0; a.rounds < r->assignment.rounds && seen < steps; a.rounds++)
+        seen += r->compiled.rounds.round[r->compiled.system.driver.node[a.node[a.rounds]].round].kind == LS_ROUND_STEP;
+    return seen < steps ? r->assignment : a;
+}
+
+/* Real gradients do not show whose share is missing: the same programs run once more with patterns. */
+static enum ls_code compare_patterns(struct ls_scenario *s, const struct options *o, const struct ls_engine_options *e, struct ls_arena *arena,
+                                     struct result *r, struct ls_error *err)
+{
+    size_t all = r->train.ended, fit = (size_t)(PATTERNS_MAX / ((double)ls_model_elements(&s->model) * (double)r->job.ranks + 1));
+    r->compared = o->against || fit > all ? all : fit ? fit : 1;
+    struct ls_assignment *a = LS_NEW(arena, struct ls_assignment, 1);
+    struct ls_job *job = LS_NEW(arena, struct ls_job, 1);
+    struct ls_engine_setup setup;
+    struct ls_replay seen;
+    *a = first_steps(r, r->compared);
+    enum ls_code rc = ls_system_job(&r->compiled.system, a, arena, job, err);
+    if (rc != LS_OK)
+        return rc;
+    ls_replay_setup(s, &r->compiled, a, job, o->seed, arena, &setup);
+    rc = ls_replay_run(&setup, e, true, arena, &seen, err);
+    if (rc != LS_OK)
+        return rc;
+    r->seen.observed.interrupted = seen.observed.interrupted;
+    r->seen.verdict = seen.verdict;
+    r->seen.symbolic = seen.symbolic;
+    r->seen.share = seen.share;
+    return LS_OK;
+}
+
+static enum ls_code train(struct ls_scenario *s, const struct options *o, const struct ls_nn_vlm *vlm, const struct ls_engine_options *e,
+                          struct ls_arena *arena, struct result *r, struct ls_error *err)
+{
+    struct ls_train_case c = { s, &r->compiled, &r->assignment, &r->setup, vlm };
+    enum ls_code rc = ls_train_run(&c, &r->how, arena, &r->train, err);
+    if (rc != LS_OK)
+        return rc;
+    r->seen = (struct ls_replay){ .verdict = r->train.verdict, .observed = r->train.observed, .program = r->train.program,
+                                  .memory_equal = r->train.memory_equal };
+    return r->train.verdict == LS_SAFE && !o->nccl_like ? compare_patterns(s, o, e, arena, r, err) : LS_OK;
+}
+
+/* Training where the model can run, unless it is too large to do so unasked. */
+static enum ls_code choose_math(const struct ls_scenario *s, const struct options *o, double bytes, struct ls_nn_vlm *vlm, struct ls_arena *arena,
+                                struct result *r, struct ls_error *err)
+{
+    if (o->math == MATH_PATTERNS)
+        return LS_OK;
+    if (o->math == MATH_ANY && bytes > DATA_MAX) {
+        ls_fail(&r->untrained, LS_EINPUT, LS_NOWHERE, "%.3g GB of parameters and gradients; --math train trains it all the same", 1e-9 * bytes);
+        return LS_OK;
+    }
+    if (o->math == MATH_ANY && o->nccl_like)
+        return LS_OK;
+    enum ls_code rc = ls_train_model(s, arena, vlm, o->math == MATH_TRAIN ? err : &r->untrained);
+    r->trained = rc == LS_OK;
+    return o->math == MATH_TRAIN ? rc : LS_OK;
+}
+
 static enum ls_code replay(struct ls_scenario *s, const struct options *o, struct ls_arena *arena, struct result *r, struct ls_error *err)
 {
     struct ls_variant as_written = LS_AS_WRITTEN;
     bool gradients = s->kind != LS_PLAN_RAW;
+    struct ls_nn_vlm *vlm = LS_NEW(arena, struct ls_nn_vlm, 1);
+    size_t steps = o->steps ? (size_t)o->steps : 1;
     if (s->level == LS_L3)
         return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "the engine has no bound on kernels: level L3 cannot be replayed");
-    enum ls_code rc = ls_scenario_compile(s, &as_written, o->force, &r->compiled, err);
+    /* Sharded parameters once, unsharded ones and gradients on every rank, all in about four bytes. */
+    double ranks = (double)s->mesh.shard * (double)s->mesh.replicate;
+    double bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * ranks);
+    enum ls_code rc = choose_math(s, o, bytes, vlm, arena, r, err);
+    r->how = (struct ls_train_options){ .steps = (size_t)o->steps, .warmup = (size_t)o->warmup, .seed = o->seed, .schedule = o->schedule, .free = o->free,
+                                        .blas_threads = (unsigned)o->blas_threads, .force = o->force, .nccl_like = o->nccl_like,
+                                        .interrupted = &interrupted };
+    if (rc == LS_OK && r->trained)
+        rc = ls_train_steps(s, &r->how, &steps, err);
+    if (rc == LS_OK)
+        rc = ls_scenario_compile(s, &as_written, o->force, &r->compiled, err);
     if (rc != LS_OK)
         return rc;
     r->is_compiled = true;
     if (r->compiled.refusal.rule)
         return ls_fail(err, LS_EINPUT, r->compiled.refusal.at, "refused at set-up: %s: %s", r->compiled.refusal.rule, r->compiled.refusal.text);
-    rc = ls_replay_assignment(&r->compiled, (size_t)o->steps, o->seed, arena, &r->assignment, err);
+    rc = ls_replay_assignment(&r->compiled, steps, o->seed, arena, &r->assignment, err);
     if (rc == LS_OK)
         rc = ls_system_job(&r->compiled.system, &r->assignment, arena, &r->job, err);
     if (rc != LS_OK)
         return rc;
     ls_replay_setup(s, &r->compiled, &r->assignment, &r->job, o->seed, arena, &r->setup);
-    /* Sharded parameters once, unsharded ones and gradients on every rank, all in about four bytes. */
-    double bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * (double)r->job.ranks);
-    struct ls_engine_options e = { .free = o->free, .seed = o->seed, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
-                                   .interrupted = &interrupted, .accounting = bytes > DATA_MAX };
+    struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
+                                   .interrupted = &interrupted, .accounting = !r->trained && bytes > DATA_MAX };
     r->accounting = e.accounting;
     gradients = gradients && !e.accounting;
-    rc = ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
+    rc = r->trained ? train(s, o, vlm, &e, arena, r, err) : ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
     if (rc != LS_OK || r->seen.observed.interrupted || !o->against)
         return rc;
     rc = ls_replay_predict(&r->setup, e.blocking, gradients, arena, &r->predicted, err);
@@ -235,6 +328,11 @@ static void print_memory(const struct result *r, struct ls_str *out)
                   r->seen.memory_equal ? "buffers as the program says, to the byte" : "buffers DIFFER from what the program says");
 }
 
+static void print_untrained(const struct result *r, const struct options *o, struct ls_str *out)
+{
+    ls_str_printf(out, "  training    none, patterns instead: %s\n", o->math == MATH_PATTERNS ? "patterns were asked for" : r->untrained.code ? r->untrained.text : "pairing by position corrupts what it meets");
+}
+
 static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct result *r)
 {
     struct ls_str out = { 0 };
@@ -249,9 +347,18 @@ static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, co
         ls_str_printf(&out, "  unnoticed   %zu differences met, %zu went through\n", seen->clashes, seen->silent);
     if (s->kind != LS_PLAN_RAW && r->accounting)
         ls_str_add(&out, "  data        none: the model is too large for this machine; order and bytes only\n");
-    else if (s->kind != LS_PLAN_RAW)
-        ls_str_printf(&out, "  data        %zu elements of gathered parameters compared, %zu wrong; %zu of gradients%s\n", r->seen.symbolic.parameters,
-                      r->seen.symbolic.corrupted, r->seen.symbolic.gradients, r->seen.symbolic.problem.present ? ", some wrong" : "");
+    else if (s->kind != LS_PLAN_RAW && (!r->trained || r->compared)) {
+        ls_str_printf(&out, "  %s %zu elements of gathered parameters compared, %zu wrong; %zu of gradients%s", r->trained ? "patterns   " : "data       ",
+                      r->seen.symbolic.parameters, r->seen.symbolic.corrupted, r->seen.symbolic.gradients,
+                      r->seen.symbolic.problem.present ? ", some wrong" : "");
+        if (r->trained && r->compared < r->train.ended)
+            ls_str_printf(&out, "; first %zu step%s", r->compared, r->compared == 1 ? "" : "s");
+        ls_str_add(&out, "\n");
+    }
+    if (s->kind != LS_PLAN_RAW && !r->trained)
+        print_untrained(r, o, &out);
+    if (r->trained)
+        ls_training_text(&r->train, &r->how, &out);
     if (peak_of(r, LS_CATEGORY_COUNT))
         print_memory(r, &out);
     if (o->against)
@@ -371,6 +478,13 @@ static void print_json(const struct ls_cli *cli, const struct ls_scenario *s, co
     ls_json_uint(&j, r->seen.symbolic.corrupted);
     ls_json_key(&j, "gradient_elements");
     ls_json_uint(&j, r->seen.symbolic.gradients);
+    ls_json_key(&j, "training");
+    if (r->trained)
+        ls_training_json(&r->train, &r->how, &j);
+    else
+        ls_json_null(&j);
+    ls_json_key(&j, "untrained");
+    ls_json_text(&j, r->untrained.code ? r->untrained.text : NULL);
     json_memory(&j, r);
     ls_json_key(&j, "agrees_with_check");
     if (o->against)
@@ -430,6 +544,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
             print_text(cli, s, &o, &r);
         status = exit_code(s, &o, &r);
     }
+    char ended[64] = "";
+    if (interrupted && r.trained)
+        snprintf(ended, sizeof ended, " after %zu of %zu steps", r.train.ended, r.train.warmup + r.train.steps);
     if (r.is_compiled)
         ls_compiled_release(&r.compiled);
     ls_str_release(&r.difference);
@@ -437,15 +554,21 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     ls_arena_release(&arena);
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
-    if (interrupted) /* every thread has ended; die of the signal, so that a shell sees it */
+    if (interrupted) { /* every thread has ended; die of the signal, so that a shell sees it */
+        fprintf(stderr, "lockstep: replay: interrupted%s; every rank has ended\n", ended);
         raise(interrupted);
+    }
     return status;
 }
 
 static const struct ls_option options[] = {
-    { "seed", "N", "schedule, and the run drawn from the contract (default 1; 0: lowest rank first)" },
+    { "seed", "N", "the run drawn from the contract, weights and batches, and the schedule (default 1)" },
+    { "schedule", "N", "the schedule alone (default: the seed; 0: lowest rank first)" },
     { "free", NULL, "a thread per host thread and stream instead of coroutines" },
-    { "steps", "N", "steps, where the scenario leaves their number open (default 1)" },
+    { "math", "HOW", "train: the model's operators; patterns: known numbers (default: train where the model can)" },
+    { "steps", "N", "steps, where the scenario leaves their number open (default 1; training: 5)" },
+    { "warmup", "N", "training: steps before those, left out of times (default 0)" },
+    { "blas-threads", "N", "training: threads of each matrix product (default 1)" },
     { "replicas", "N", "ranks that share parameters, where the scenario says any (default 2)" },
     { "replicate", "N", "replicas of those, where the scenario says any (default 2)" },
     { "witness", NULL, "run the smallest failing run that check finds" },
@@ -464,5 +587,7 @@ const struct ls_command ls_command_replay = {
     .name = "replay", .run = run, .operands = "FILE", .summary = "run a scenario with data, and see what happens",
     .text = "Executes one run of the scenario: every rank's operations on streams, with parameters and gradients that are known patterns, so "
             "that what collectives and copies did is checked element by element. A hang is a state, not a timeout: nothing can move and "
-            "nothing is running. Exit status: 0 completed, or as the scenario's `expect:` says; 1 not; 3 bad input.",
+            "nothing is running. Where operators are known for every statement of the model (models/tiny_*, models/*_run), it is trained: "
+            "AdamW on batches made from the seed, and losses, norms, tokens a second and step times are printed; losses have the same bits "
+            "under every schedule, and with --free. Exit status: 0 completed, or as the scenario's `expect:` says; 1 not; 3 bad input.",
     .options = options, .examples = examples };

@@ -40,8 +40,7 @@ static enum ls_code check_dtypes(const struct ls_train_case *c, struct ls_error 
     return LS_OK;
 }
 
-/* Steps in all. */
-static enum ls_code total_steps(const struct ls_scenario *s, const struct ls_train_options *o, size_t *out, struct ls_error *err)
+enum ls_code ls_train_steps(const struct ls_scenario *s, const struct ls_train_options *o, size_t *out, struct ls_error *err)
 {
     size_t fixed = (size_t)s->batch.steps, most = fixed ? fixed : LS_STEPS_MAX;
     size_t steps = o->steps ? o->steps : !fixed ? STEPS_DEFAULT : fixed > o->warmup ? fixed - o->warmup : 1;
@@ -63,7 +62,7 @@ static enum ls_code prepare(const struct ls_scenario *s, const struct ls_variant
     struct ls_engine_setup *setup = LS_NEW(arena, struct ls_engine_setup, 1);
     enum ls_code rc = ls_train_model(s, arena, vlm, err);
     if (rc == LS_OK)
-        rc = total_steps(s, o, &steps, err);
+        rc = ls_train_steps(s, o, &steps, err);
     if (rc != LS_OK)
         return rc;
     *out = (struct ls_train_case){ s, NULL, a, setup, vlm };
@@ -308,8 +307,8 @@ enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_o
                                    .interrupted = o->interrupted, .math = &ls_math_nn, .math_context = &t, .span = on_span, .span_context = &k };
     ls_nn_set_threads(o->blas_threads);
     enum ls_code rc = ls_engine_run(c->setup, &e, arena, &out->observed, err);
-    if (rc == LS_OK && !out->observed.interrupted) {
-        out->verdict = out->observed.outcome.verdict;
+    if (rc == LS_OK) {
+        out->verdict = out->observed.interrupted ? LS_UNDECIDED : out->observed.outcome.verdict;
         out->program = ls_replay_memory(c->setup, &out->observed, arena, &out->memory_equal);
         take_times(&k, arena);
         take_numbers(c, &t, step_of, out);

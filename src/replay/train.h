@@ -34,6 +34,9 @@ struct ls_train_case {
  *   errors  LS_EINPUT with the reason: no model, a statement that no operator implements, media that the model cannot be fed, dtypes
  *           other than f32 and bf16 */
 LS_MUST_USE enum ls_code ls_train_model(const struct ls_scenario *s, struct ls_arena *arena, struct ls_nn_vlm *out, struct ls_error *err);
+/* Steps in all, warm-up included.
+ *   errors  LS_EINPUT: more than the scenario fixes, or than LS_STEPS_MAX */
+LS_MUST_USE enum ls_code ls_train_steps(const struct ls_scenario *s, const struct ls_train_options *o, size_t *out, struct ls_error *err);
 /* Compiles, draws the run, builds the job. The scenario's sizes must be given (set mesh.shard, mesh.replicate before).
  *   errors  LS_EINPUT: as ls_train_model; more steps than the scenario fixes; see ls_scenario_compile */
 LS_MUST_USE enum ls_code ls_train_prepare(const struct ls_scenario *s, const struct ls_variant *variant, const struct ls_train_options *o,
@@ -75,7 +78,8 @@ struct ls_train {
     struct ls_train_span *span; size_t spans; /* timeline: by end */
     float **weight; size_t params; /* weights: [params of the model] float values after the last step; NULL: does not train, or a tied alias */
 };
-/* Everything in *out is owned by the arena. An interrupted run is no error: observed.interrupted, and no verdict.
+/* Everything in *out is owned by the arena. An interrupted run is no error: observed.interrupted, verdict UNDECIDED, and what the
+ * steps that ended gave.
  *   errors  LS_EINPUT: what cannot be executed; LS_EBACKEND: memory, threads */
 LS_MUST_USE enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_options *o, struct ls_arena *arena,
                                       struct ls_train *out, struct ls_error *err);

@@ -8,9 +8,13 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { STEPS = 30 };
 
@@ -52,25 +56,37 @@ static void load(struct job *j, const struct setting *x)
     check(ls_scenario_read(j->text.text, j->text.length, "train.yaml", &j->arena, j->names, &j->s, &err), &err, &j->text);
 }
 
-static void train(struct job *j, const struct setting *x)
-{
-    struct ls_error err = { 0 };
-    struct ls_variant as_written = LS_AS_WRITTEN;
-    load(j, x);
-    check(ls_train_prepare(&j->s, &as_written, &x->o, &j->arena, &j->c, &err), &err, &j->text);
-    cr_assert(!j->c.compiled->refusal.rule);
-    check(ls_train_run(&j->c, &x->o, &j->arena, &j->t, &err), &err, &j->text);
-    cr_assert_eq(j->t.verdict, LS_SAFE, "%s\n%s", ls_verdict_name(j->t.verdict), j->text.text);
-    cr_assert_eq(j->t.ended, j->t.steps + j->t.warmup);
-    cr_assert(j->t.memory_equal);
-}
-
 static void drop(struct job *j)
 {
     ls_train_release(&j->c);
     ls_str_release(&j->text);
     ls_names_close(j->names);
     ls_arena_release(&j->arena);
+}
+
+static void load_file(struct job *j, const char *file)
+{
+    struct ls_error err = { 0 };
+    *j = (struct job){ .names = ls_names_open() };
+    ls_arena_init(&j->arena, 0);
+    const char *path = ls_arena_printf(&j->arena, "%s/scenarios/training/%s.yaml", LS_SOURCE_DIR, file);
+    check(ls_scenario_load(path, &j->arena, j->names, &j->s, &err), &err, &j->text);
+}
+
+static void go(struct job *j, const struct ls_train_options *o)
+{
+    struct ls_error err = { 0 };
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    check(ls_train_prepare(&j->s, &as_written, o, &j->arena, &j->c, &err), &err, &j->text);
+    cr_assert(!j->c.compiled->refusal.rule);
+    check(ls_train_run(&j->c, o, &j->arena, &j->t, &err), &err, &j->text);
+}
+
+static void expect_trained(const struct job *j)
+{
+    cr_assert_eq(j->t.verdict, LS_SAFE, "%s\n%s", ls_verdict_name(j->t.verdict), ls_str_text(&j->text));
+    cr_assert_eq(j->t.ended, j->t.steps + j->t.warmup);
+    cr_assert(j->t.memory_equal);
 }
 
 /* --- one process ----------------------------------------------------------------------------------------------------- */
@@ -81,7 +97,9 @@ static void like_solo(const struct setting *x, double tolerance)
     struct ls_error err = { 0 };
     struct ls_nn_solo *solo;
     struct ls_nn_sequence q[64];
-    train(&j, x);
+    load(&j, x);
+    go(&j, &x->o);
+    expect_trained(&j);
     const struct ls_engine_setup *setup = j.c.setup;
     bool *trains = LS_NEW(&j.arena, bool, setup->params + 1);
     for (size_t i = 0; i < setup->params; i++)
@@ -124,4 +142,311 @@ Test(train, thirty_steps_of_shards_are_those_of_one_process)
     for (unsigned k = 0; k < 4; k++) /* every model at every size: campaign_train */
         like_solo(&(struct setting){ .model = models[k % 3], .policy = "root", .ranks = 1u << k, .table = tables[k],
                                      .o = { .steps = STEPS - 2, .warmup = 2, .seed = 3 + k, .schedule = 1 } }, 1e-4);
+}
+
+Test(train, microbatches_are_a_larger_batch)
+{
+    for (unsigned k = 0; k < 2; k++)
+        like_solo(&(struct setting){ .model = models[k], .policy = "root", .ranks = 1 + k, .microbatches = 4, .table = k ? "[[1, 2], [2, 1], [0, 1], [1, 3]]" : "[[1], [2], [0], [3]]",
+                                     .o = { .steps = 8, .seed = 5 } }, 1e-4);
+}
+
+Test(train, no_clipping_where_the_scenario_has_none)
+{
+    for (unsigned k = 0; k < 2; k++)
+        like_solo(&(struct setting){ .model = models[2], .policy = "root", .ranks = 1 + k, .table = tables[k], .no_clip = true, .o = { .steps = 4, .seed = 5 } }, 1e-4);
+}
+
+/* --- the same bits --------------------------------------------------------------------------------------------------- */
+
+static void same_bits(const struct job *a, const struct job *b, const char *what)
+{
+    cr_assert_eq(a->t.ended, b->t.ended);
+    for (size_t i = 0; i < a->t.ended; i++) {
+        const struct ls_train_step *x = &a->t.step[i], *y = &b->t.step[i];
+        cr_assert(isfinite(x->loss) && isfinite(x->norm));
+        cr_assert_eq(memcmp(&x->loss, &y->loss, sizeof x->loss), 0, "%s, step %zu: losses %.17g and %.17g", what, i, x->loss, y->loss);
+        cr_assert_eq(memcmp(&x->norm, &y->norm, sizeof x->norm), 0, "%s, step %zu: norms %.17g and %.17g", what, i, x->norm, y->norm);
+        cr_assert(x->text_tokens == y->text_tokens && x->image_tokens == y->image_tokens);
+    }
+    size_t compared = 0;
+    cr_assert_eq(a->t.params, b->t.params);
+    for (size_t i = 0; i < a->t.params; i++) {
+        cr_assert_eq(!a->t.weight[i], !b->t.weight[i]);
+        if (!a->t.weight[i])
+            continue;
+        compared++;
+        cr_assert_eq(memcmp(a->t.weight[i], b->t.weight[i], (size_t)a->c.vlm->model->param[i].elements * sizeof(float)), 0, "%s: parameter %zu", what, i);
+    }
+    cr_assert_gt(compared, 10u);
+}
+
+static void files_alike(const char *one, const char *other)
+{
+    struct job a, b;
+    struct ls_train_options o = { .steps = 4, .seed = 1, .schedule = 1, .weights = true };
+    load_file(&a, one);
+    go(&a, &o);
+    expect_trained(&a);
+    o.schedule = 2;
+    load_file(&b, other);
+    go(&b, &o);
+    expect_trained(&b);
+    same_bits(&a, &b, other);
+    drop(&a), drop(&b);
+}
+
+Test(train, safe_policies_train_alike)
+{
+    static const char *const pair[][2] = {
+        { "qwen3-vl-root-uniform", "qwen3-vl-per-layer-uniform" },     { "qwen3-vl-root-uniform", "qwen3-vl-replicate-uniform" },
+        { "qwen3-vl-root-mixed", "qwen3-vl-replicate-mixed" },         { "qwen3-vl-root-mixed", "qwen3-vl-per-layer-mixed-dummy" },
+        { "gemma3-root-uniform", "gemma3-per-layer-uniform" },         { "gemma3-root-uniform", "gemma3-replicate-uniform" },
+        { "gemma3-root-mixed-dummy", "gemma3-per-layer-mixed-dummy" }, { "gemma3-root-mixed-dummy", "gemma3-replicate-mixed-dummy" },
+        { "ministral3-root-uniform", "ministral3-per-layer-uniform" }, { "ministral3-root-mixed-dummy", "ministral3-per-layer-mixed-dummy" },
+    };
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
+        files_alike(pair[i][0], pair[i][1]);
+}
+
+Test(train, schedules_and_threads_change_nothing)
+{
+    struct job first, other;
+    struct ls_train_options o = { .steps = 3, .warmup = 1, .seed = 2, .weights = true };
+    load_file(&first, "ministral3-root-mixed-dummy");
+    go(&first, &o);
+    expect_trained(&first);
+    for (uint64_t schedule = 1; schedule < 5; schedule++) {
+        o.schedule = schedule;
+        o.free = schedule > 2;
+        load_file(&other, "ministral3-root-mixed-dummy");
+        go(&other, &o);
+        same_bits(&first, &other, o.free ? "free" : "schedule");
+        drop(&other);
+    }
+    o.seed = 3;
+    load_file(&other, "ministral3-root-mixed-dummy");
+    go(&other, &o);
+    cr_assert_neq(first.t.step[0].loss, other.t.step[0].loss);
+    drop(&first), drop(&other);
+}
+
+/* --- what is told ---------------------------------------------------------------------------------------------------- */
+
+Test(train, a_run_that_hangs_says_how_far_it_came)
+{
+    struct job j;
+    struct ls_train_options o = { .steps = 2, .seed = 1, .timeline = true };
+    load_file(&j, "gemma3-root-mixed");
+    go(&j, &o);
+    cr_assert_eq(j.t.verdict, LS_MISMATCH);
+    cr_assert_eq(j.t.ended, 0u);
+    cr_assert_eq(j.t.observed.outcome.diff, LS_DIFF_COUNT);
+    cr_assert(isnan(j.t.step[0].loss) && isnan(j.t.step[0].seconds));
+    cr_assert_gt(j.t.spans, 10u);
+    cr_assert_eq(ls_train_seconds(&j.t).count, 0u);
+    cr_assert(isnan(ls_train_tokens_per_second(&j.t).text));
+    drop(&j);
+}
+
+Test(train, refused_at_set_up)
+{
+    struct job j;
+    struct ls_error err = { 0 };
+    struct ls_variant per_layer = LS_AS_WRITTEN;
+    struct ls_train_options o = { .steps = 2 };
+    per_layer.frozen_sharding = LS_FROZEN_PER_LAYER;
+    load_file(&j, "gemma3-root-mixed");
+    j.s.policy.rules = LS_RULES_PROPOSED;
+    check(ls_train_prepare(&j.s, &per_layer, &o, &j.arena, &j.c, &err), &err, &j.text);
+    cr_assert_str_eq(j.c.compiled->refusal.rule, "per_layer_needs_uniform_execution");
+    check(ls_train_run(&j.c, &o, &j.arena, &j.t, &err), &err, &j.text);
+    cr_assert_eq(j.t.verdict, LS_SETUP_ERROR);
+    drop(&j);
+}
+
+Test(train, models_without_operators_are_refused_with_a_place)
+{
+    struct ls_error err = { 0 };
+    struct ls_nn_vlm vlm;
+    struct job j = { .names = ls_names_open() };
+    ls_arena_init(&j.arena, 0);
+    check(ls_scenario_load(LS_SOURCE_DIR "/scenarios/mixed-media/root.yaml", &j.arena, j.names, &j.s, &err), &err, &j.text);
+    cr_assert_eq(ls_train_model(&j.s, &j.arena, &vlm, &err), LS_EINPUT);
+    cr_assert_gt(err.input.line, 0u);
+    drop(&j);
+}
+
+Test(train, more_steps_than_the_scenario_has)
+{
+    struct job j;
+    struct ls_error err = { 0 };
+    struct ls_train_options o = { .steps = 3, .warmup = 1 };
+    size_t steps;
+    load(&j, &(struct setting){ .model = models[0], .policy = "root", .ranks = 1, .table = "[[1]]", .more = "  steps: 3\n" });
+    cr_assert_eq(ls_train_steps(&j.s, &o, &steps, &err), LS_EINPUT);
+    cr_assert_gt(err.input.line, 0u);
+    o.steps = 2;
+    check(ls_train_steps(&j.s, &o, &steps, &err), &err, &j.text);
+    cr_assert_eq(steps, 3u);
+    o = (struct ls_train_options){ .warmup = 1 };
+    go(&j, &o);
+    cr_assert(j.t.steps == 2 && j.t.warmup == 1 && j.t.ended == 3);
+    drop(&j);
+}
+
+Test(train, tokens_are_those_of_the_table)
+{
+    /* Samples of one letter differ in text. Pictures of tiny_qwen3_vl: 6 x 4 patches, 2 x 2 to a token. */
+    struct job j;
+    struct ls_train_options o = { .steps = 2 };
+    load(&j, &(struct setting){ .model = models[0], .policy = "root", .ranks = 2, .microbatches = 2, .table = "[[0, 3], [2, 1]]" });
+    go(&j, &o);
+    expect_trained(&j);
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert_eq(j.t.step[i].text_tokens, 12u + 5 + 7 + 9);
+        cr_assert_eq(j.t.step[i].image_tokens, 3u * 6);
+    }
+    drop(&j);
+}
+
+Test(train, evaluations_have_losses_of_their_own)
+{
+    struct job j;
+    struct ls_train_options o = { .steps = 2 };
+    load(&j, &(struct setting){ .model = models[0], .policy = "root", .ranks = 2, .table = "[[0, 1]]", .more = "  schedule: [micro, eval, step]\n" });
+    go(&j, &o);
+    expect_trained(&j);
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert(isfinite(j.t.step[i].eval_loss) && isfinite(j.t.step[i].loss));
+        cr_assert_neq(j.t.step[i].eval_loss, j.t.step[i].loss); /* other texts */
+        cr_assert_eq(j.t.step[i].text_tokens, 12u + 9);
+    }
+    drop(&j);
+}
+
+/* What the interpreter and the mathematics take, from sizes alone; what programs decide is compared by memory_equal. */
+Test(train, memory_to_the_byte)
+{
+    for (unsigned ranks = 1; ranks <= 4; ranks *= 2)
+        for (unsigned frozen = 0; frozen < 2; frozen++) {
+            struct job j;
+            struct ls_train_options o = { .steps = 2 };
+            load(&j, &(struct setting){ .model = models[1], .policy = "root", .ranks = ranks, .table = tables[ranks / 2],
+                                        .freeze = frozen ? "{freeze_vision_tower: true}" : NULL });
+            go(&j, &o);
+            expect_trained(&j);
+            uint64_t sharded = 0, optimizer = 2 * sizeof(double); /* the norm and the factor */
+            const struct ls_model *m = j.c.vlm->model;
+            for (uint32_t i = 0; i < m->params; i++) {
+                uint64_t rows = m->param[i].dim[0], per = (rows + ranks - 1) / ranks * (m->param[i].elements / rows) * sizeof(float);
+                if (m->param[i].canonical != i)
+                    continue;
+                sharded += per;
+                optimizer += j.c.setup->param[i].trains ? 2 * per : 0;
+            }
+            for (unsigned r = 0; r < ranks; r++) {
+                const struct ls_memory *x = &j.t.observed.memory[r], *y = &j.t.program[r];
+                cr_assert_eq(x->peak[LS_CATEGORY_SHARDED], sharded);
+                cr_assert_eq(x->peak[LS_CATEGORY_OPTIMIZER], optimizer);
+                cr_assert_eq(x->peak[LS_CATEGORY_UNSHARDED], y->peak[LS_CATEGORY_UNSHARDED]);
+                cr_assert_eq(x->peak[LS_CATEGORY_GATHER], y->peak[LS_CATEGORY_GATHER]);
+                cr_assert_eq(x->peak[LS_CATEGORY_REDUCE], y->peak[LS_CATEGORY_REDUCE]);
+                cr_assert(ranks == 1 || (y->peak[LS_CATEGORY_GATHER] && y->peak[LS_CATEGORY_UNSHARDED] && y->peak[LS_CATEGORY_REDUCE]));
+                cr_assert(x->peak[LS_CATEGORY_ACTIVATION] && x->now[LS_CATEGORY_ACTIVATION] == 0);
+                cr_assert_eq(x->now[LS_CATEGORY_GRADIENT], 0u);
+            }
+            drop(&j);
+        }
+}
+
+static void check_timeline(bool free_threads)
+{
+    struct job j;
+    struct ls_train_options o = { .steps = 2, .warmup = 1, .seed = 1, .schedule = 3, .free = free_threads, .timeline = true };
+    uint64_t last[2][16] = { 0 };
+    load_file(&j, "gemma3-root-mixed-dummy");
+    go(&j, &o);
+    expect_trained(&j);
+    const struct ls_job *job = j.c.setup->job;
+    size_t ops = 0, kind[LS_OP_COUNT] = { 0 };
+    for (size_t r = 0; r < job->ranks; r++)
+        for (size_t s = 0; s < job->rank[r].count; s++)
+            for (size_t i = 0; i < job->rank[r].segment[s]->count; i++)
+                ops += !ls_op_is_host(&job->rank[r].segment[s]->op[i]);
+    cr_assert_eq(j.t.spans, ops, "one span of every op on a stream: %zu, %zu", j.t.spans, ops);
+    for (size_t i = 0; i < j.t.spans; i++) {
+        const struct ls_train_span *s = &j.t.span[i];
+        cr_assert(s->rank < 2 && s->stream < 16 && s->step < 3);
+        cr_assert(last[s->rank][s->stream] <= s->begin_ns && s->begin_ns <= s->end_ns && s->busy_ns <= s->end_ns - s->begin_ns,
+                  "span %zu of rank %u, stream %u", i, s->rank, s->stream);
+        last[s->rank][s->stream] = s->end_ns;
+        kind[s->kind]++;
+        cr_assert(s->kind != LS_OP_ALL_GATHER || *s->label);
+    }
+    cr_assert(kind[LS_OP_ALL_GATHER] && kind[LS_OP_REDUCE_SCATTER] && kind[LS_OP_COMPUTE] && kind[LS_OP_WAIT]);
+    double sum = 0;
+    for (size_t i = 0; i < 3; i++) {
+        sum += j.t.step[i].seconds;
+        cr_assert_gt(j.t.step[i].seconds, 0.0);
+        cr_assert(j.t.rank_busy[2 * i] > 0 && j.t.rank_busy[2 * i + 1] > 0);
+    }
+    cr_assert_lt(sum, j.t.observed.seconds);
+    struct ls_spread seconds = ls_train_seconds(&j.t);
+    cr_assert(seconds.count == 2 && seconds.min <= seconds.median && seconds.median <= seconds.max);
+    double want = (double)j.t.step[1].text_tokens + (double)j.t.step[2].text_tokens;
+    cr_assert_float_eq(ls_train_tokens_per_second(&j.t).text * (j.t.step[1].seconds + j.t.step[2].seconds), want, 1e-6 * want);
+    drop(&j);
+}
+
+Test(train, a_span_of_every_op)
+{
+    check_timeline(false);
+    check_timeline(true);
+}
+
+Test(train, spread)
+{
+    const double x[] = { 5, NAN, 1, 2, 4, 3 };
+    struct ls_spread s = ls_spread_of(x, 6);
+    cr_assert(s.count == 5 && s.median == 3 && s.low == 2 && s.high == 4 && s.mean == 3 && s.min == 1 && s.max == 5);
+    s = ls_spread_of((const double[]){ 1, 2 }, 2);
+    cr_assert(s.median == 1.5 && s.low == 1.25 && s.high == 1.75);
+    s = ls_spread_of(x + 1, 1);
+    cr_assert(s.count == 0 && isnan(s.median));
+}
+
+/* --- signals --------------------------------------------------------------------------------------------------------- */
+
+static void signalled(int signal_number, const char *more)
+{
+    int out[2], status = 0;
+    char text[4096] = "";
+    size_t length = 0;
+    cr_assert_eq(pipe(out), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(out[1], 2);
+        close(out[0]);
+        freopen("/dev/null", "w", stdout);
+        execl(LS_BINARY_DIR "/lockstep", "lockstep", "replay", LS_SOURCE_DIR "/scenarios/training/qwen3-vl-root-mixed.yaml", "--steps", "4000", more,
+              (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    nanosleep(&(struct timespec){ .tv_nsec = 700 * 1000 * 1000 }, NULL);
+    kill(child, signal_number);
+    for (ssize_t n; length + 1 < sizeof text && (n = read(out[0], text + length, sizeof text - 1 - length)) > 0;)
+        length += (size_t)n;
+    close(out[0]);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == signal_number, "status %d: %s", status, text);
+    cr_assert(strstr(text, "interrupted") && strstr(text, "every rank has ended"), "%s", text);
+    cr_assert(!strstr(text, "Sanitizer"), "%s", text);
+}
+
+Test(train, signals_end_every_rank)
+{
+    signalled(SIGINT, NULL);
+    signalled(SIGTERM, "--free");
 }

@@ -1,0 +1,112 @@
+#include "cli/training.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+enum { ROWS_MAX = 24 };
+
+/* Of a long run, evenly spread steps and the last one. */
+static void print_steps(const struct ls_train *t, struct ls_str *out)
+{
+    size_t every = (t->ended + ROWS_MAX - 1) / ROWS_MAX;
+    ls_str_printf(out, "  %8s %14s %14s %12s %13s %11s\n", "step", "loss", "gradient norm", "text tokens", "image tokens", "ms");
+    for (size_t i = 0; i < t->ended; i++) {
+        const struct ls_train_step *s = &t->step[i];
+        char norm[32] = "-";
+        if (i % every && i + 1 < t->ended && i + 1 != t->warmup)
+            continue;
+        if (!isnan(s->norm))
+            snprintf(norm, sizeof norm, "%.9g", s->norm);
+        ls_str_printf(out, "  %c%7zu %14.9g %14s %12" PRIu64 " %13" PRIu64 " %11.3f\n", i < t->warmup ? 'w' : ' ', i + 1, s->loss, norm, s->text_tokens,
+                      s->image_tokens, 1e3 * s->seconds);
+        if (!isnan(s->eval_loss))
+            ls_str_printf(out, "           evaluated %.9g\n", s->eval_loss);
+    }
+    if (every > 1)
+        ls_str_printf(out, "           every %zu steps; --json has all\n", every);
+}
+
+void ls_training_text(const struct ls_train *t, const struct ls_train_options *o, struct ls_str *out)
+{
+    size_t all = t->warmup + t->steps;
+    ls_str_printf(out, "  training    %zu of %zu steps ended on every rank", t->ended, all);
+    if (t->warmup)
+        ls_str_printf(out, ", %zu of them warm-up (w)", t->warmup < t->ended ? t->warmup : t->ended);
+    ls_str_add(out, "\n");
+    if (t->ended)
+        print_steps(t, out);
+    struct ls_spread s = ls_train_seconds(t);
+    struct ls_train_rate rate = ls_train_tokens_per_second(t);
+    if (!s.count)
+        return;
+    ls_str_printf(out, "  step time   median %.3f ms of %zu, quartiles %.3f and %.3f, extremes %.3f and %.3f\n", 1e3 * s.median, s.count, 1e3 * s.low,
+                  1e3 * s.high, 1e3 * s.min, 1e3 * s.max);
+    ls_str_printf(out, "  tokens      %.0f of text and %.0f of images a second; %s, %u BLAS thread%s each\n", rate.text, rate.image,
+                  o->free ? "every rank and stream has a thread" : "ranks take turns on one thread", o->blas_threads ? o->blas_threads : 1,
+                  o->blas_threads > 1 ? "s" : "");
+}
+
+static void json_reals(struct ls_json *j, const char *key, const double *at, size_t n)
+{
+    ls_json_key(j, key);
+    ls_json_array(j);
+    for (size_t i = 0; i < n; i++)
+        ls_json_real(j, at[i]);
+    ls_json_end_array(j);
+}
+
+static void json_real(struct ls_json *j, const char *key, double value)
+{
+    ls_json_key(j, key);
+    ls_json_real(j, value);
+}
+
+static void json_uint(struct ls_json *j, const char *key, uint64_t value)
+{
+    ls_json_key(j, key);
+    ls_json_uint(j, value);
+}
+
+void ls_training_json(const struct ls_train *t, const struct ls_train_options *o, struct ls_json *j)
+{
+    struct ls_spread s = ls_train_seconds(t);
+    struct ls_train_rate rate = ls_train_tokens_per_second(t);
+    ls_json_object(j);
+    json_uint(j, "warmup", t->warmup);
+    json_uint(j, "steps", t->steps);
+    json_uint(j, "ended", t->ended);
+    json_uint(j, "schedule", o->schedule);
+    json_uint(j, "blas_threads", o->blas_threads ? o->blas_threads : 1);
+    ls_json_key(j, "step");
+    ls_json_array(j);
+    for (size_t i = 0; i < t->ended; i++) {
+        const struct ls_train_step *x = &t->step[i];
+        ls_json_object(j);
+        json_real(j, "loss", x->loss);
+        json_real(j, "eval_loss", x->eval_loss);
+        json_real(j, "norm", x->norm);
+        json_uint(j, "text_tokens", x->text_tokens);
+        json_uint(j, "image_tokens", x->image_tokens);
+        json_real(j, "seconds", x->seconds);
+        json_reals(j, "rank_seconds", &t->rank_seconds[i * t->ranks], t->ranks);
+        json_reals(j, "rank_busy_seconds", &t->rank_busy[i * t->ranks], t->ranks);
+        ls_json_end_object(j);
+    }
+    ls_json_end_array(j);
+    ls_json_key(j, "step_seconds");
+    ls_json_object(j);
+    json_uint(j, "count", s.count);
+    json_real(j, "median", s.median);
+    json_real(j, "quartile_low", s.low);
+    json_real(j, "quartile_high", s.high);
+    json_real(j, "mean", s.mean);
+    json_real(j, "min", s.min);
+    json_real(j, "max", s.max);
+    ls_json_end_object(j);
+    ls_json_key(j, "tokens_per_second");
+    ls_json_object(j);
+    json_real(j, "text", rate.text);
+    json_real(j, "image", rate.image);
+    ls_json_end_object(j);
+    ls_json_end_object(j);
+}
