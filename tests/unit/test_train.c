@@ -1,10 +1,9 @@
 /* Training runs as `replay` gives them: against one process that does not shard, under every policy, schedule and number of
  * microbatches, and what is told about them. Tolerances, all relative, over 30 steps of AdamW in float:
- *   against one process   loss of each step 1e-4, norm 1e-2: reductions add in another order than one process does, and an update
+ *   against one process   loss of each step 1e-5, norm 1e-3: reductions add in another order than one process does, and an update
  *                         whose gradient is rounding noise has a sign of its own
  *   policies, schedules   none: the same bits */
-#include "engine/nn/solo.h"
-#include "replay/train.h"
+#include "training.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -17,121 +16,32 @@
 #include <unistd.h>
 
 enum { STEPS = 30 };
+static const struct training_worst tolerance = { .loss = 1e-5, .norm = 1e-3 };
 
-struct setting {
-    const char *model, *policy, *table, *freeze, *more; /* more: keys of `batch` */
-    unsigned ranks, replicas, microbatches;
-    bool no_clip;
-    struct ls_train_options o;
-};
-struct job {
-    struct ls_arena arena;
-    struct ls_names *names;
-    struct ls_str text;
-    struct ls_scenario s;
-    struct ls_train_case c;
-    struct ls_train t;
-};
+static struct ls_str why; /* of the last failure */
+#define MUST(x) cr_assert(x, "%s", ls_str_text(&why))
 
-static void check(enum ls_code rc, const struct ls_error *err, const struct ls_str *text)
+static void load(struct training *j, const struct training_setting *x) { MUST(training_load(j, x, &why)); }
+
+static void load_file(struct training *j, const char *name)
 {
-    cr_assert_eq(rc, LS_OK, "%zu:%zu %s\n%s", err->input.line, err->input.column, err->text, ls_str_text(text));
+    char path[256];
+    snprintf(path, sizeof path, "training/%s", name);
+    MUST(training_load_file(j, path, &why));
 }
 
-static void load(struct job *j, const struct setting *x)
-{
-    struct ls_error err = { 0 };
-    *j = (struct job){ .names = ls_names_open() };
-    ls_arena_init(&j->arena, 0);
-    ls_str_printf(&j->text, "lockstep: 1\nname: train\nquestion: q\nmodel: {inventory: %s/scenarios/models/%s.yaml}\n", LS_SOURCE_DIR, x->model);
-    if (x->freeze)
-        ls_str_printf(&j->text, "freeze_config: %s\n", x->freeze);
-    ls_str_printf(&j->text, "distributed:\n  strategy: fsdp2\n  dp_size: %u\n  dp_replicate_size: %u\n"
-                  "  mp_policy: {param: f32, reduce: f32, output: f32}\n  multimodal: {frozen_sharding: %s}\n",
-                  x->ranks, x->replicas ? x->replicas : 1, x->policy);
-    ls_str_printf(&j->text, "batch:\n  microbatches: %u\n  samples: [{text: 12}, {text: 9, images: 1}, {text: 7, images: 2}, {text: 5}]\n"
-                  "  execution: {table: %s}\n%s", x->microbatches ? x->microbatches : 1, x->table, x->more ? x->more : "");
-    ls_str_printf(&j->text, "  dummy_forward: {vision: [tower%s]}\nstep: {clip_grad_norm: %s, metrics: [loss]}\n",
-                  strstr(x->model, "qwen") ? "" : ", projector", x->no_clip ? "false" : "true"); /* Qwen's projector is inside its tower */
-    check(ls_scenario_read(j->text.text, j->text.length, "train.yaml", &j->arena, j->names, &j->s, &err), &err, &j->text);
-}
+static void go(struct training *j, const struct ls_train_options *o) { MUST(training_go(j, o, &why)); }
+static void expect_trained(const struct training *j) { MUST(training_completed(j, &why)); }
 
-static void drop(struct job *j)
+static void like_solo(const struct training_setting *x)
 {
-    ls_train_release(&j->c);
-    ls_str_release(&j->text);
-    ls_names_close(j->names);
-    ls_arena_release(&j->arena);
-}
-
-static void load_file(struct job *j, const char *file)
-{
-    struct ls_error err = { 0 };
-    *j = (struct job){ .names = ls_names_open() };
-    ls_arena_init(&j->arena, 0);
-    const char *path = ls_arena_printf(&j->arena, "%s/scenarios/training/%s.yaml", LS_SOURCE_DIR, file);
-    check(ls_scenario_load(path, &j->arena, j->names, &j->s, &err), &err, &j->text);
-}
-
-static void go(struct job *j, const struct ls_train_options *o)
-{
-    struct ls_error err = { 0 };
-    struct ls_variant as_written = LS_AS_WRITTEN;
-    check(ls_train_prepare(&j->s, &as_written, o, &j->arena, &j->c, &err), &err, &j->text);
-    cr_assert(!j->c.compiled->refusal.rule);
-    check(ls_train_run(&j->c, o, &j->arena, &j->t, &err), &err, &j->text);
-}
-
-static void expect_trained(const struct job *j)
-{
-    cr_assert_eq(j->t.verdict, LS_SAFE, "%s\n%s", ls_verdict_name(j->t.verdict), ls_str_text(&j->text));
-    cr_assert_eq(j->t.ended, j->t.steps + j->t.warmup);
-    cr_assert(j->t.memory_equal);
-}
-
-/* --- one process ----------------------------------------------------------------------------------------------------- */
-
-static void like_solo(const struct setting *x, double tolerance)
-{
-    struct job j;
-    struct ls_error err = { 0 };
-    struct ls_nn_solo *solo;
-    struct ls_nn_sequence q[64];
+    struct training j;
+    struct training_worst worst = { 0 };
     load(&j, x);
     go(&j, &x->o);
     expect_trained(&j);
-    const struct ls_engine_setup *setup = j.c.setup;
-    bool *trains = LS_NEW(&j.arena, bool, setup->params + 1);
-    for (size_t i = 0; i < setup->params; i++)
-        trains[i] = setup->param[i].trains;
-    struct ls_nn_sample sample[4];
-    for (size_t i = 0; i < 4; i++)
-        sample[i] = (struct ls_nn_sample){ .text = j.s.batch.sample[i].text, .images = j.s.batch.sample[i].images };
-    struct ls_nn_train t = { .vlm = j.c.vlm, .sample = sample, .samples = 4 };
-    struct ls_nn_solo_options o = { j.c.vlm, trains, LS_DTYPE_F32, setup->seed, ls_nn_adamw_default };
-    o.adamw.clip = x->no_clip ? 0 : o.adamw.clip;
-    check(ls_nn_solo_open(&solo, &o, &err), &err, &j.text);
-    size_t step = 0, n = 0;
-    for (uint32_t g = 0; g < j.c.assignment->rounds; g++) {
-        for (uint32_t r = 0; r < setup->job->ranks && ls_nn_train_has_loss(setup, g, r); r++)
-            q[n++] = ls_nn_train_sequence(setup, &t, g, r);
-        if (!ls_nn_train_has_optimizer(setup, g, 0))
-            continue;
-        double loss, norm;
-        check(ls_nn_solo_microbatch(solo, q, n, 1 / (double)ls_nn_labels(t.vlm, q, n), &loss, &err), &err, &j.text);
-        norm = ls_nn_solo_update(solo);
-        cr_assert_float_eq(j.t.step[step].loss, loss, tolerance * loss, "%s %s, %zu ranks, step %zu: loss %.9g, one process %.9g", x->model, x->policy,
-                           j.t.ranks, step, j.t.step[step].loss, loss);
-        if (!isnan(j.t.step[step].norm))
-            cr_assert_float_eq(j.t.step[step].norm, norm, 100 * tolerance * norm, "%s %s, %zu ranks, step %zu: norm %.9g, one process %.9g", x->model,
-                               x->policy, j.t.ranks, step, j.t.step[step].norm, norm);
-        cr_assert_eq(isnan(j.t.step[step].norm), x->no_clip && setup->shard > 1);
-        step++;
-        n = 0;
-    }
-    cr_assert_eq(step, j.t.ended);
-    ls_nn_solo_close(solo);
-    drop(&j);
+    MUST(training_like_solo(&j, &tolerance, &worst, &why));
+    training_drop(&j);
 }
 
 static const char *const models[] = { "tiny_qwen3_vl", "tiny_gemma3", "tiny_ministral3" };
@@ -140,50 +50,28 @@ static const char *const tables[] = { "[[1]]", "[[1, 2]]", "[[1, 2, 1, 0]]", "[[
 Test(train, thirty_steps_of_shards_are_those_of_one_process)
 {
     for (unsigned k = 0; k < 4; k++) /* every model at every size: campaign_train */
-        like_solo(&(struct setting){ .model = models[k % 3], .policy = "root", .ranks = 1u << k, .table = tables[k],
-                                     .o = { .steps = STEPS - 2, .warmup = 2, .seed = 3 + k, .schedule = 1 } }, 1e-4);
+        like_solo(&(struct training_setting){ .model = models[k % 3], .policy = "root", .ranks = 1u << k, .table = tables[k],
+                                     .o = { .steps = STEPS - 2, .warmup = 2, .seed = 3 + k, .schedule = 1 } });
 }
 
 Test(train, microbatches_are_a_larger_batch)
 {
     for (unsigned k = 0; k < 2; k++)
-        like_solo(&(struct setting){ .model = models[k], .policy = "root", .ranks = 1 + k, .microbatches = 4, .table = k ? "[[1, 2], [2, 1], [0, 1], [1, 3]]" : "[[1], [2], [0], [3]]",
-                                     .o = { .steps = 8, .seed = 5 } }, 1e-4);
+        like_solo(&(struct training_setting){ .model = models[k], .policy = "root", .ranks = 1 + k, .microbatches = 4, .table = k ? "[[1, 2], [2, 1], [0, 1], [1, 3]]" : "[[1], [2], [0], [3]]",
+                                     .o = { .steps = 8, .seed = 5 } });
 }
 
 Test(train, no_clipping_where_the_scenario_has_none)
 {
     for (unsigned k = 0; k < 2; k++)
-        like_solo(&(struct setting){ .model = models[2], .policy = "root", .ranks = 1 + k, .table = tables[k], .no_clip = true, .o = { .steps = 4, .seed = 5 } }, 1e-4);
+        like_solo(&(struct training_setting){ .model = models[2], .policy = "root", .ranks = 1 + k, .table = tables[k], .no_clip = true, .o = { .steps = 4, .seed = 5 } });
 }
 
 /* --- the same bits --------------------------------------------------------------------------------------------------- */
 
-static void same_bits(const struct job *a, const struct job *b, const char *what)
-{
-    cr_assert_eq(a->t.ended, b->t.ended);
-    for (size_t i = 0; i < a->t.ended; i++) {
-        const struct ls_train_step *x = &a->t.step[i], *y = &b->t.step[i];
-        cr_assert(isfinite(x->loss) && isfinite(x->norm));
-        cr_assert_eq(memcmp(&x->loss, &y->loss, sizeof x->loss), 0, "%s, step %zu: losses %.17g and %.17g", what, i, x->loss, y->loss);
-        cr_assert_eq(memcmp(&x->norm, &y->norm, sizeof x->norm), 0, "%s, step %zu: norms %.17g and %.17g", what, i, x->norm, y->norm);
-        cr_assert(x->text_tokens == y->text_tokens && x->image_tokens == y->image_tokens);
-    }
-    size_t compared = 0;
-    cr_assert_eq(a->t.params, b->t.params);
-    for (size_t i = 0; i < a->t.params; i++) {
-        cr_assert_eq(!a->t.weight[i], !b->t.weight[i]);
-        if (!a->t.weight[i])
-            continue;
-        compared++;
-        cr_assert_eq(memcmp(a->t.weight[i], b->t.weight[i], (size_t)a->c.vlm->model->param[i].elements * sizeof(float)), 0, "%s: parameter %zu", what, i);
-    }
-    cr_assert_gt(compared, 10u);
-}
-
 static void files_alike(const char *one, const char *other)
 {
-    struct job a, b;
+    struct training a, b;
     struct ls_train_options o = { .steps = 4, .seed = 1, .schedule = 1, .weights = true };
     load_file(&a, one);
     go(&a, &o);
@@ -192,8 +80,8 @@ static void files_alike(const char *one, const char *other)
     load_file(&b, other);
     go(&b, &o);
     expect_trained(&b);
-    same_bits(&a, &b, other);
-    drop(&a), drop(&b);
+    cr_assert(training_same_bits(&a, &b, &why), "%s and %s: %s", one, other, ls_str_text(&why));
+    training_drop(&a), training_drop(&b);
 }
 
 Test(train, safe_policies_train_alike)
@@ -211,7 +99,7 @@ Test(train, safe_policies_train_alike)
 
 Test(train, schedules_and_threads_change_nothing)
 {
-    struct job first, other;
+    struct training first, other;
     struct ls_train_options o = { .steps = 3, .warmup = 1, .seed = 2, .weights = true };
     load_file(&first, "ministral3-root-mixed-dummy");
     go(&first, &o);
@@ -221,21 +109,21 @@ Test(train, schedules_and_threads_change_nothing)
         o.free = schedule > 2;
         load_file(&other, "ministral3-root-mixed-dummy");
         go(&other, &o);
-        same_bits(&first, &other, o.free ? "free" : "schedule");
-        drop(&other);
+        MUST(training_same_bits(&first, &other, &why));
+        training_drop(&other);
     }
     o.seed = 3;
     load_file(&other, "ministral3-root-mixed-dummy");
     go(&other, &o);
     cr_assert_neq(first.t.step[0].loss, other.t.step[0].loss);
-    drop(&first), drop(&other);
+    training_drop(&first), training_drop(&other);
 }
 
 /* --- what is told ---------------------------------------------------------------------------------------------------- */
 
 Test(train, a_run_that_hangs_says_how_far_it_came)
 {
-    struct job j;
+    struct training j;
     struct ls_train_options o = { .steps = 2, .seed = 1, .timeline = true };
     load_file(&j, "gemma3-root-mixed");
     go(&j, &o);
@@ -246,75 +134,74 @@ Test(train, a_run_that_hangs_says_how_far_it_came)
     cr_assert_gt(j.t.spans, 10u);
     cr_assert_eq(ls_train_seconds(&j.t).count, 0u);
     cr_assert(isnan(ls_train_tokens_per_second(&j.t).text));
-    drop(&j);
+    training_drop(&j);
 }
 
 Test(train, refused_at_set_up)
 {
-    struct job j;
+    struct training j;
     struct ls_error err = { 0 };
     struct ls_variant per_layer = LS_AS_WRITTEN;
     struct ls_train_options o = { .steps = 2 };
     per_layer.frozen_sharding = LS_FROZEN_PER_LAYER;
     load_file(&j, "gemma3-root-mixed");
     j.s.policy.rules = LS_RULES_PROPOSED;
-    check(ls_train_prepare(&j.s, &per_layer, &o, &j.arena, &j.c, &err), &err, &j.text);
+    cr_assert_eq(ls_train_prepare(&j.s, &per_layer, &o, &j.arena, &j.c, &err), LS_OK, "%s", err.text);
     cr_assert_str_eq(j.c.compiled->refusal.rule, "per_layer_needs_uniform_execution");
-    check(ls_train_run(&j.c, &o, &j.arena, &j.t, &err), &err, &j.text);
+    cr_assert_eq(ls_train_run(&j.c, &o, &j.arena, &j.t, &err), LS_OK, "%s", err.text);
     cr_assert_eq(j.t.verdict, LS_SETUP_ERROR);
-    drop(&j);
+    training_drop(&j);
 }
 
 Test(train, models_without_operators_are_refused_with_a_place)
 {
     struct ls_error err = { 0 };
     struct ls_nn_vlm vlm;
-    struct job j = { .names = ls_names_open() };
-    ls_arena_init(&j.arena, 0);
-    check(ls_scenario_load(LS_SOURCE_DIR "/scenarios/mixed-media/root.yaml", &j.arena, j.names, &j.s, &err), &err, &j.text);
+    struct training j;
+    MUST(training_load_file(&j, "mixed-media/root", &why));
     cr_assert_eq(ls_train_model(&j.s, &j.arena, &vlm, &err), LS_EINPUT);
     cr_assert_gt(err.input.line, 0u);
-    drop(&j);
+    training_drop(&j);
 }
 
 Test(train, more_steps_than_the_scenario_has)
 {
-    struct job j;
+    struct training j;
     struct ls_error err = { 0 };
     struct ls_train_options o = { .steps = 3, .warmup = 1 };
     size_t steps;
-    load(&j, &(struct setting){ .model = models[0], .policy = "root", .ranks = 1, .table = "[[1]]", .more = "  steps: 3\n" });
+    load(&j, &(struct training_setting){ .model = models[0], .policy = "root", .ranks = 1, .table = "[[1]]", .batch = "  steps: 3\n" });
     cr_assert_eq(ls_train_steps(&j.s, &o, &steps, &err), LS_EINPUT);
     cr_assert_gt(err.input.line, 0u);
     o.steps = 2;
-    check(ls_train_steps(&j.s, &o, &steps, &err), &err, &j.text);
+    cr_assert_eq(ls_train_steps(&j.s, &o, &steps, &err), LS_OK, "%s", err.text);
     cr_assert_eq(steps, 3u);
     o = (struct ls_train_options){ .warmup = 1 };
     go(&j, &o);
     cr_assert(j.t.steps == 2 && j.t.warmup == 1 && j.t.ended == 3);
-    drop(&j);
+    training_drop(&j);
 }
 
 Test(train, tokens_are_those_of_the_table)
 {
     /* Samples of one letter differ in text. Pictures of tiny_qwen3_vl: 6 x 4 patches, 2 x 2 to a token. */
-    struct job j;
+    struct training j;
     struct ls_train_options o = { .steps = 2 };
-    load(&j, &(struct setting){ .model = models[0], .policy = "root", .ranks = 2, .microbatches = 2, .table = "[[0, 3], [2, 1]]" });
+    load(&j, &(struct training_setting){ .model = models[0], .policy = "root", .ranks = 2, .microbatches = 2, .table = "[[0, 3], [2, 1]]" });
     go(&j, &o);
     expect_trained(&j);
     for (size_t i = 0; i < 2; i++) {
         cr_assert_eq(j.t.step[i].text_tokens, 12u + 5 + 7 + 9);
         cr_assert_eq(j.t.step[i].image_tokens, 3u * 6);
     }
-    drop(&j);
+    training_drop(&j);
 }
 
 Test(train, evaluations_have_losses_of_their_own)
 {
-    struct job j;
+    struct training j;
     struct ls_train_options o = { .steps = 2 };
-    load(&j, &(struct setting){ .model = models[0], .policy = "root", .ranks = 2, .table = "[[0, 1]]", .more = "  schedule: [micro, eval, step]\n" });
+    load(&j, &(struct training_setting){ .model = models[0], .policy = "root", .ranks = 2, .table = "[[0, 1]]", .batch = "  schedule: [micro, eval, step]\n" });
     go(&j, &o);
     expect_trained(&j);
     for (size_t i = 0; i < 2; i++) {
@@ -322,7 +209,7 @@ Test(train, evaluations_have_losses_of_their_own)
         cr_assert_neq(j.t.step[i].eval_loss, j.t.step[i].loss); /* other texts */
         cr_assert_eq(j.t.step[i].text_tokens, 12u + 9);
     }
-    drop(&j);
+    training_drop(&j);
 }
 
 /* What the interpreter and the mathematics take, from sizes alone; what programs decide is compared by memory_equal. */
@@ -330,9 +217,9 @@ Test(train, memory_to_the_byte)
 {
     for (unsigned ranks = 1; ranks <= 4; ranks *= 2)
         for (unsigned frozen = 0; frozen < 2; frozen++) {
-            struct job j;
+            struct training j;
             struct ls_train_options o = { .steps = 2 };
-            load(&j, &(struct setting){ .model = models[1], .policy = "root", .ranks = ranks, .table = tables[ranks / 2],
+            load(&j, &(struct training_setting){ .model = models[1], .policy = "root", .ranks = ranks, .table = tables[ranks / 2],
                                         .freeze = frozen ? "{freeze_vision_tower: true}" : NULL });
             go(&j, &o);
             expect_trained(&j);
@@ -356,13 +243,13 @@ Test(train, memory_to_the_byte)
                 cr_assert(x->peak[LS_CATEGORY_ACTIVATION] && x->now[LS_CATEGORY_ACTIVATION] == 0);
                 cr_assert_eq(x->now[LS_CATEGORY_GRADIENT], 0u);
             }
-            drop(&j);
+            training_drop(&j);
         }
 }
 
 static void check_timeline(bool free_threads)
 {
-    struct job j;
+    struct training j;
     struct ls_train_options o = { .steps = 2, .warmup = 1, .seed = 1, .schedule = 3, .free = free_threads, .timeline = true };
     uint64_t last[2][16] = { 0 };
     load_file(&j, "gemma3-root-mixed-dummy");
@@ -396,7 +283,7 @@ static void check_timeline(bool free_threads)
     cr_assert(seconds.count == 2 && seconds.min <= seconds.median && seconds.median <= seconds.max);
     double want = (double)j.t.step[1].text_tokens + (double)j.t.step[2].text_tokens;
     cr_assert_float_eq(ls_train_tokens_per_second(&j.t).text * (j.t.step[1].seconds + j.t.step[2].seconds), want, 1e-6 * want);
-    drop(&j);
+    training_drop(&j);
 }
 
 Test(train, a_span_of_every_op)
