@@ -40,6 +40,8 @@ enum { LS_JSON_VERSION = 1 }; /* grows when a field changes its meaning or goes;
     X(explain)                                        \
     X(simulate)                                       \
     X(replay)                                         \
+    X(compare)                                        \
+    X(report)                                         \
     X(import)                                         \
     X(audit)                                          \
     X(help)                                           \
@@ -78,6 +80,10 @@ bool ls_cli_flag(const struct ls_cli *cli, const char *option);
 /* *out keeps its value when the option is not given. LS_EUSAGE: not a decimal integer in [min, max]. */
 LS_MUST_USE enum ls_code ls_cli_uint(const struct ls_cli *cli, const char *option, uint64_t min, uint64_t max, uint64_t *out,
                                      struct ls_error *err);
+/* A list of names, separated by commas: out[i] is the index of the i-th, *n how many; 0 when the option is not given. `out` has room
+ * for `count`. LS_EUSAGE: another name, or one twice. */
+LS_MUST_USE enum ls_code ls_cli_list(const struct ls_cli *cli, const char *option, const char *const *names, size_t count, unsigned *out,
+                                     size_t *n, struct ls_error *err);
 /* Reads the command line: fills *cli, moves the operands to the front of argv. Also used before the command is known. */
 LS_MUST_USE enum ls_code ls_cli_parse(struct ls_cli *cli, int *argc, char **argv, struct ls_error *err);
 

@@ -36,33 +36,6 @@ struct row {
 
 static double gib(uint64_t bytes) { return (double)bytes / (1024.0 * 1024 * 1024); }
 
-static enum ls_code read_list(const struct ls_cli *cli, const char *option, const char *const *names, size_t count, unsigned *out, size_t *n,
-                              struct ls_error *err)
-{
-    const char *text = ls_cli_value(cli, option);
-    *n = 0;
-    while (text && *text) {
-        size_t length = strcspn(text, ","), i = 0;
-        while (i < count && (strlen(names[i]) != length || memcmp(names[i], text, length) != 0))
-            i++;
-        if (i == count) {
-            ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' names '%.*s'", option, (int)length, text);
-            struct ls_str all = { 0 };
-            for (size_t k = 0; k < count; k++)
-                ls_str_printf(&all, "%s%s", k ? ", " : "", names[k]);
-            ls_hint(err, "a list, separated by commas, of %s", ls_str_text(&all));
-            ls_str_release(&all);
-            return LS_EUSAGE;
-        }
-        for (size_t k = 0; k < *n; k++)
-            if (out[k] == i)
-                return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' names '%s' twice", option, names[i]);
-        out[(*n)++] = (unsigned)i;
-        text += length + (text[length] == ',');
-    }
-    return LS_OK;
-}
-
 static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_arena *arena, struct ls_error *err)
 {
     static const char *const draws[] = { "contract", "uniform", "mixed" };
@@ -83,9 +56,9 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     if (rc == LS_OK)
         rc = ls_cli_uint(cli, "watchdog", 1, 1000000, &watchdog, err);
     if (rc == LS_OK)
-        rc = read_list(cli, "policies", policy_name, POLICIES, o->policy, &o->policies, err);
+        rc = ls_cli_list(cli, "policies", policy_name, POLICIES, o->policy, &o->policies, err);
     if (rc == LS_OK)
-        rc = read_list(cli, "batches", draws, LS_DRAW_COUNT, draw, &o->draws, err);
+        rc = ls_cli_list(cli, "batches", draws, LS_DRAW_COUNT, draw, &o->draws, err);
     if (rc != LS_OK)
         return rc;
     for (size_t i = 0; i < o->draws; i++)

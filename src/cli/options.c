@@ -68,6 +68,33 @@ enum ls_code ls_cli_uint(const struct ls_cli *cli, const char *option, uint64_t 
     return LS_OK;
 }
 
+enum ls_code ls_cli_list(const struct ls_cli *cli, const char *option, const char *const *names, size_t count, unsigned *out, size_t *n,
+                         struct ls_error *err)
+{
+    const char *text = ls_cli_value(cli, option);
+    *n = 0;
+    while (text && *text) {
+        size_t length = strcspn(text, ","), i = 0;
+        while (i < count && (strlen(names[i]) != length || memcmp(names[i], text, length) != 0))
+            i++;
+        if (i == count) {
+            ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' names '%.*s'", option, (int)length, text);
+            struct ls_str all = { 0 };
+            for (size_t k = 0; k < count; k++)
+                ls_str_printf(&all, "%s%s", k ? ", " : "", names[k]);
+            ls_hint(err, "a list, separated by commas, of %s", ls_str_text(&all));
+            ls_str_release(&all);
+            return LS_EUSAGE;
+        }
+        for (size_t k = 0; k < *n; k++)
+            if (out[k] == i)
+                return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' names '%s' twice", option, names[i]);
+        out[(*n)++] = (unsigned)i;
+        text += length + (text[length] == ',');
+    }
+    return LS_OK;
+}
+
 static enum ls_code unknown_option(const struct ls_cli *cli, const char *name, size_t length, struct ls_error *err)
 {
     const char *names[NAMES_MAX + 1];

@@ -319,38 +319,6 @@ enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_o
 
 /* --- what to make of it ---------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(const double *sorted, size_t n, double q)
-{
-    double at = q * (double)(n - 1);
-    size_t i = (size_t)at;
-    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
-}
-
-struct ls_spread ls_spread_of(const double *value, size_t n)
-{
-    struct ls_spread s = { 0, NAN, NAN, NAN, NAN, NAN, NAN };
-    double *x = calloc(n + 1, sizeof *x), sum = 0;
-    if (!x)
-        ls_out_of_memory((n + 1) * sizeof *x);
-    for (size_t i = 0; i < n; i++)
-        if (!isnan(value[i])) {
-            x[s.count++] = value[i];
-            sum += value[i];
-        }
-    qsort(x, s.count, sizeof *x, by_value);
-    if (s.count)
-        s = (struct ls_spread){ s.count, quantile(x, s.count, 0.5), quantile(x, s.count, 0.25), quantile(x, s.count, 0.75), sum / (double)s.count,
-                                x[0], x[s.count - 1] };
-    free(x);
-    return s;
-}
-
 struct ls_spread ls_train_seconds(const struct ls_train *t)
 {
     double *x = calloc(t->steps + 1, sizeof *x);

@@ -6,6 +6,7 @@
 #ifndef LS_REPLAY_TRAIN_H
 #define LS_REPLAY_TRAIN_H
 
+#include "base/spread.h"
 #include "engine/nn/train.h"
 #include "replay/replay.h"
 
@@ -84,9 +85,6 @@ struct ls_train {
 LS_MUST_USE enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_options *o, struct ls_arena *arena,
                                       struct ls_train *out, struct ls_error *err);
 
-/* Of n values, NANs left out: median, quartiles (linear between ranks), mean, extremes. count 0: all NAN. */
-struct ls_spread { size_t count; double median, low, high, mean, min, max; };
-struct ls_spread ls_spread_of(const double *value, size_t n);
 struct ls_spread ls_train_seconds(const struct ls_train *t); /* of the steps that count */
 /* Tokens of the steps that count and ended, through their seconds. NAN: none ended. */
 struct ls_train_rate { double text, image; };

@@ -60,6 +60,18 @@ static const char *const cases[][2] = {
     { "simulate_two_files", "simulate a.yaml b.yaml" },
     { "simulate_trace_of_many", "simulate --trace t.json --batches uniform,mixed scenarios/timing/qwen3-vl-4b.yaml" },
     { "simulate_help", "simulate --help" },
+    { "compare_help", "compare --help" },
+    { "compare_no_out", "compare scenarios/training/qwen3-vl.yaml" },
+    { "compare_policy_twice", "compare --policies root,root --out build/no-such scenarios/training/qwen3-vl.yaml" },
+    { "compare_not_empty", "compare --out tests/data scenarios/training/qwen3-vl.yaml" },
+    { "compare_raw_program", "compare --out build/no-such --no-report scenarios/raw/agreed-branch.yaml" },
+    { "compare_no_operator", "compare --out build/no-such --no-report scenarios/mixed-media/root.yaml" },
+    { "report_help", "report --help" },
+    { "report_markdown", "report --markdown tests/data/report" },
+    { "report_missing", "report tests/data/no-such-folder" },
+    { "report_no_run", "report tests/data/golden" },
+    { "report_version", "report tests/data/golden/run_version.json" },
+    { "report_cut", "report --json tests/data/golden/run_cut.json" },
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
