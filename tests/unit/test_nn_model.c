@@ -157,7 +157,11 @@ static void compare(const char *family)
             double square = 0;
             for (uint64_t i = 0; i < k.m.param[p].elements; i++)
                 square += pow((double)ls_nn_solo_param(steps, p)[i], 2);
-            cr_assert_float_eq(sqrt(square), a, 1e-3 * a, "%s: %s after the steps: %.9g, PyTorch %.9g", family, name, sqrt(square), a);
+            /* The bias of keys shifts all scores of a query alike, which softmax takes out: its gradient is 0 but for rounding, and AdamW
+             * makes of rounding up to a whole step of 1e-3, in every element. */
+            size_t length = strlen(name), tail = strlen("k_proj.bias");
+            double moved = length > tail && strcmp(name + length - tail, "k_proj.bias") == 0 ? 30 * 1e-3 * sqrt((double)k.m.param[p].elements) : 0;
+            cr_assert_float_eq(sqrt(square), a, 1e-3 * a + moved, "%s: %s after the steps: %.9g, PyTorch %.9g", family, name, sqrt(square), a);
             weights++;
         } else {
             cr_assert(strncmp(line, "lockstep_nn 1 ", 14) == 0, "%s: unread line %s", family, line);

@@ -85,25 +85,26 @@ static void reduce_floats(const struct ls_tensor *in, size_t members, uint64_t f
                           struct ls_ratio factor, const struct ls_tensor *out, size_t outs)
 {
     float sum[CHUNK];
-    for (uint64_t i = 0; i < n; i++)
-        sum[i] = (float)ls_element_get(place(&in[0]), in[0].dtype, first + i);
+    ls_elements_load(place(&in[0]), in[0].dtype, first, n, sum);
     for (size_t m = 1; m < members; m++) {
         if (in[m].dtype == LS_DTYPE_F32 && is_sum(how)) {
             const float *at = (const float *)place(&in[m]) + first;
             for (uint64_t i = 0; i < n; i++)
                 sum[i] += at[i];
+        } else if (is_sum(how)) {
+            float more[CHUNK];
+            ls_elements_load(place(&in[m]), in[m].dtype, first, n, more);
+            for (uint64_t i = 0; i < n; i++)
+                sum[i] += more[i];
         } else
             join_floats(sum, &in[m], first, n, how);
     }
-    for (uint64_t i = 0; i < n; i++) {
-        if (how == LS_REDUCE_AVG)
-            sum[i] /= (float)members;
-        if (factor.num)
-            sum[i] = sum[i] * (float)factor.num / (float)(factor.den ? factor.den : 1);
-    }
+    for (uint64_t i = 0; how == LS_REDUCE_AVG && i < n; i++)
+        sum[i] /= (float)members;
+    for (uint64_t i = 0; factor.num && i < n; i++)
+        sum[i] = sum[i] * (float)factor.num / (float)(factor.den ? factor.den : 1);
     for (size_t k = 0; k < outs; k++)
-        for (uint64_t i = 0; i < n; i++)
-            ls_element_set((void *)place(&out[k]), out[k].dtype, first + i, (double)sum[i]);
+        ls_elements_store((void *)place(&out[k]), out[k].dtype, first, n, sum);
 }
 
 static void reduce_doubles(const struct ls_tensor *in, size_t members, uint64_t first, uint64_t n, enum ls_reduce how,

@@ -24,7 +24,7 @@ struct ls_stream;
 struct ls_event;
 
 /* Owned by its device. `at` is NULL where there is no data, only accounting. */
-struct ls_storage { void *at; uint64_t bytes; uint8_t category; uint32_t refs; };
+struct ls_storage { void *at; struct ls_device *device; uint64_t bytes; uint8_t category; uint32_t refs; };
 
 /* A run of elements in a storage. */
 struct ls_tensor { struct ls_storage *of; uint64_t offset_bytes, elements; enum ls_dtype dtype; };
@@ -94,6 +94,9 @@ extern const struct ls_device_ops ls_device_host;
 double ls_element_get(const void *at, enum ls_dtype dtype, uint64_t i);
 void ls_element_set(void *at, enum ls_dtype dtype, uint64_t i, double value); /* rounds to nearest even */
 void ls_move_run(const struct ls_move *move, size_t count);
+/* Elements [first, first + n) in float and back. */
+void ls_elements_load(const void *at, enum ls_dtype dtype, uint64_t first, uint64_t n, float *to);
+void ls_elements_store(void *at, enum ls_dtype dtype, uint64_t first, uint64_t n, const float *from);
 
 /* Host device only: a step of its own on a stream, for what the host's communicators append. */
 struct ls_host_task {

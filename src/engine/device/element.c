@@ -89,6 +89,34 @@ void ls_element_set(void *at, enum ls_dtype dtype, uint64_t i, double value)
     assert(false && "no such dtype");
 }
 
+void ls_elements_load(const void *at, enum ls_dtype dtype, uint64_t first, uint64_t n, float *to)
+{
+    if (dtype == LS_DTYPE_F32) {
+        memcpy(to, (const float *)at + first, n * sizeof *to);
+    } else if (dtype == LS_DTYPE_BF16) {
+        const uint16_t *from = (const uint16_t *)at + first;
+        for (uint64_t i = 0; i < n; i++)
+            to[i] = bf16_to_float(from[i]);
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            to[i] = (float)ls_element_get(at, dtype, first + i);
+    }
+}
+
+void ls_elements_store(void *at, enum ls_dtype dtype, uint64_t first, uint64_t n, const float *from)
+{
+    if (dtype == LS_DTYPE_F32) {
+        memcpy((float *)at + first, from, n * sizeof *from);
+    } else if (dtype == LS_DTYPE_BF16) {
+        uint16_t *to = (uint16_t *)at + first;
+        for (uint64_t i = 0; i < n; i++)
+            to[i] = float_to_bf16(from[i]);
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            ls_element_set(at, dtype, first + i, (double)from[i]);
+    }
+}
+
 static void *place(const struct ls_tensor *t)
 {
     return t->of && t->of->at ? (char *)t->of->at + t->offset_bytes : NULL;

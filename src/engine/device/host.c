@@ -27,6 +27,10 @@ struct item {
 struct host;
 struct ls_stream { struct ls_actor actor; struct host *host; struct item *head, **tail; ls_waiters waiters; /* for work */ struct ls_span span; };
 
+/* Memory that was given back, by size: a step takes the same sizes again and again, and pages from the system must be cleared. */
+enum { CLASSES = 256, CACHED_MIN = 64 * 1024 };
+struct cached { struct cached *next; };
+
 struct host {
     struct ls_device d;              /* first */
     struct ls_device_options o;
@@ -34,14 +38,50 @@ struct host {
     struct ls_event *events;         /* all that were made */
     LS_VEC(struct ls_storage *) storage;
     struct ls_memory memory;
+    bool caches;
+    struct cached *cached[CLASSES];
 };
 
 static struct host *host_of(const struct ls_device *d) { return (struct host *)d; }
 
-static void storage_free(struct ls_storage *s)
+/* Sizes in steps of an eighth of their power of two; CLASSES: not cached. */
+static size_t class_of(uint64_t bytes, uint64_t *room)
 {
-    free(s->at);
+    *room = bytes ? bytes : 1;
+    if (bytes < CACHED_MIN)
+        return CLASSES;
+    unsigned power = 63u - (unsigned)__builtin_clzll(bytes);
+    uint64_t step = (uint64_t)1 << (power - 3), up = (bytes + step - 1) / step;
+    if (up == 16)
+        power++, step *= 2, up = 8;
+    *room = up * step;
+    return (power - 16) * 8 + (up - 8);
+}
+
+static void *storage_take(struct host *h, uint64_t bytes)
+{
+    uint64_t room;
+    size_t class = class_of(bytes, &room);
+    if (h->caches && class < CLASSES && h->cached[class]) {
+        struct cached *at = h->cached[class];
+        h->cached[class] = at->next;
+        return at;
+    }
+    void *at = NULL;
+    return posix_memalign(&at, 64, room) == 0 ? at : NULL;
+}
+
+static void storage_free(struct host *h, struct ls_storage *s)
+{
+    uint64_t room;
+    size_t class = class_of(s->bytes, &room);
+    struct cached *at = s->at;
     s->at = NULL;
+    if (at && h->caches && class < CLASSES) {
+        at->next = h->cached[class];
+        h->cached[class] = at;
+    } else
+        free(at);
 }
 
 void ls_host_keep(struct ls_storage *s)
@@ -56,7 +96,7 @@ void ls_host_drop(struct ls_storage *s)
         return;
     assert(s->refs);
     if (--s->refs == 0)
-        storage_free(s);
+        storage_free(host_of(s->device), s);
 }
 
 static void item_run(struct item *i, struct ls_stream *s)
@@ -167,6 +207,9 @@ static enum ls_code host_open(struct ls_device **out, const struct ls_device_opt
     struct host *h = take(sizeof *h);
     h->d.ops = &ls_device_host;
     h->o = *o;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which watch memory that was given back */
+    h->caches = !o->poison;
+#endif
     h->stream = take((o->streams + 1) * sizeof *h->stream);
     for (size_t i = 0; i < o->streams; i++) {
         h->stream[i].host = h;
@@ -195,9 +238,14 @@ static void host_close(struct ls_device *d)
         free(e);
     }
     for (size_t i = 0; i < h->storage.count; i++) {
-        storage_free(h->storage.at[i]);
+        storage_free(h, h->storage.at[i]);
         free(h->storage.at[i]);
     }
+    for (size_t i = 0; i < CLASSES; i++)
+        for (struct cached *c = h->cached[i], *next; c; c = next) {
+            next = c->next;
+            free(c);
+        }
     ls_vec_release(&h->storage);
     free(h->stream);
     free(h);
@@ -240,14 +288,14 @@ static enum ls_code host_alloc(struct ls_device *d, struct ls_stream *pool, uint
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of device memory: %llu bytes of %s do not fit beside %llu",
                        (unsigned long long)bytes, ls_category_name(category), (unsigned long long)h->memory.total);
     bool real = !h->o.accounting || category == LS_CATEGORY_TEMPORARY;
-    if (real && posix_memalign(&at, 64, bytes ? bytes : 1) != 0)
+    if (real && !(at = storage_take(h, bytes)))
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of memory: %llu bytes of %s", (unsigned long long)bytes,
                        ls_category_name(category));
     /* As in the memory of a device, nothing may rely on what is there; this is a NaN in every floating format. */
     if (h->o.poison && real)
         memset(at, 0xff, bytes);
     struct ls_storage *s = take(sizeof *s);
-    *s = (struct ls_storage){ .at = at, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };
+    *s = (struct ls_storage){ .at = at, .device = d, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };
     ls_push(&h->storage, s);
     ls_memory_take(&h->memory, category, bytes);
     *out = s;

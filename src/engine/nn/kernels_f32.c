@@ -1,5 +1,7 @@
 #include "engine/nn/kernels.h"
 
+#include "engine/nn/vector.h"
+
 #include <assert.h>
 #include <cblas.h>
 #include <limits.h>
@@ -10,4 +12,6 @@
 #define LS_NN(name) ls_nn_##name##_f32
 #define LS_GEMM cblas_sgemm
 #define LS_MATH(name) name##f
+#define LS_EXP ls_vector_exp
+#define LS_TANH ls_vector_tanh
 #include "engine/nn/kernels_define.inc"
