@@ -24,7 +24,12 @@ struct ls_stream;
 struct ls_event;
 
 /* Owned by its device. `at` is NULL where there is no data, only accounting. */
-struct ls_storage { void *at; struct ls_device *device; uint64_t bytes; uint8_t category; uint32_t refs; };
+struct ls_storage {
+    void *at; uint64_t bytes; uint8_t category;
+    struct ls_device *device; struct ls_stream *pool;
+    uint32_t refs, own;          /* the owner and pending work that uses it; of that work, what its pool's stream will run */
+    bool lent;                   /* given back, and `at` may be another storage's already: pending work of the pool's stream is before its */
+};
 
 /* A run of elements in a storage. */
 struct ls_tensor { struct ls_storage *of; uint64_t offset_bytes, elements; enum ls_dtype dtype; };

@@ -25,11 +25,19 @@ struct item {
     uint64_t bytes;
 };
 struct host;
-struct ls_stream { struct ls_actor actor; struct host *host; struct item *head, **tail; ls_waiters waiters; /* for work */ struct ls_span span; };
-
-/* Memory that was given back, by size: a step takes the same sizes again and again, and pages from the system must be cleared. */
+/* Memory that was given back, by size, of one pool. A step takes the same sizes again and again, and pages from the system must be
+ * cleared. As with CUDA's caching allocator, memory is there again for its pool's stream when the host has given it back, not when the
+ * stream has come so far: the host runs ahead by a whole step. */
 enum { CLASSES = 256, CACHED_MIN = 64 * 1024 };
-struct cached { struct cached *next; };
+typedef LS_VEC(void *) blocks;
+struct ls_stream {
+    struct ls_actor actor;
+    struct host *host;
+    struct item *head, **tail;
+    ls_waiters waiters;              /* for work */
+    struct ls_span span;
+    blocks cached[CLASSES];
+};
 
 struct host {
     struct ls_device d;              /* first */
@@ -39,7 +47,6 @@ struct host {
     LS_VEC(struct ls_storage *) storage;
     struct ls_memory memory;
     bool caches;
-    struct cached *cached[CLASSES];
 };
 
 static struct host *host_of(const struct ls_device *d) { return (struct host *)d; }
@@ -58,30 +65,31 @@ static size_t class_of(uint64_t bytes, uint64_t *room)
     return (power - 16) * 8 + (up - 8);
 }
 
-static void *storage_take(struct host *h, uint64_t bytes)
+static void *storage_take(struct host *h, struct ls_stream *pool, uint64_t bytes)
 {
     uint64_t room;
     size_t class = class_of(bytes, &room);
-    if (h->caches && class < CLASSES && h->cached[class]) {
-        struct cached *at = h->cached[class];
-        h->cached[class] = at->next;
-        return at;
-    }
+    if (h->caches && class < CLASSES && pool->cached[class].count)
+        return pool->cached[class].at[--pool->cached[class].count];
     void *at = NULL;
     return posix_memalign(&at, 64, room) == 0 ? at : NULL;
 }
 
-static void storage_free(struct host *h, struct ls_storage *s)
+static bool storage_cache(struct host *h, struct ls_storage *s)
 {
     uint64_t room;
     size_t class = class_of(s->bytes, &room);
-    struct cached *at = s->at;
+    if (!h->caches || class == CLASSES || !s->at)
+        return false;
+    ls_push(&s->pool->cached[class], s->at);
+    return true;
+}
+
+static void storage_free(struct host *h, struct ls_storage *s)
+{
+    if (!s->lent && !storage_cache(h, s))
+        free(s->at);
     s->at = NULL;
-    if (at && h->caches && class < CLASSES) {
-        at->next = h->cached[class];
-        h->cached[class] = at;
-    } else
-        free(at);
 }
 
 void ls_host_keep(struct ls_storage *s)
@@ -121,10 +129,14 @@ static void item_run(struct item *i, struct ls_stream *s)
 }
 
 /* Under the lock again: what the item held is let go, what waits for it is woken. */
-static void item_end(struct item *i, struct host *h)
+static void item_end(struct item *i, struct ls_stream *s)
 {
-    for (size_t k = 0; k < i->uses; k++)
+    struct host *h = s->host;
+    for (size_t k = 0; k < i->uses; k++) {
+        if (i->use[k] && i->use[k]->pool == s && i->kind != GIVE)
+            i->use[k]->own--;
         ls_host_drop(i->use[k]);
+    }
     if (i->kind == RECORD) {
         i->event->done = true;
         ls_sched_wake_all(&i->event->waiters);
@@ -187,7 +199,7 @@ static enum ls_turn stream_step(struct ls_actor *actor)
     s->head = i->next;
     if (!s->head)
         s->tail = &s->head;
-    item_end(i, s->host);
+    item_end(i, s);
     clock_turn(s, i, from, true);
     free(i);
     return LS_TURN_MOVED;
@@ -241,10 +253,12 @@ static void host_close(struct ls_device *d)
         storage_free(h, h->storage.at[i]);
         free(h->storage.at[i]);
     }
-    for (size_t i = 0; i < CLASSES; i++)
-        for (struct cached *c = h->cached[i], *next; c; c = next) {
-            next = c->next;
-            free(c);
+    for (size_t i = 0; i < h->o.streams; i++)
+        for (size_t k = 0; k < CLASSES; k++) {
+            blocks *b = &h->stream[i].cached[k];
+            for (size_t n = 0; n < b->count; n++)
+                free(b->at[n]);
+            ls_vec_release(b);
         }
     ls_vec_release(&h->storage);
     free(h->stream);
@@ -272,30 +286,31 @@ static struct item *append(struct ls_stream *s, enum kind kind, int64_t tag, siz
     return i;
 }
 
-static void use(struct item *i, size_t k, struct ls_storage *s)
+static void use(struct ls_stream *stream, struct item *i, size_t k, struct ls_storage *s)
 {
     i->use[k] = s;
     ls_host_keep(s);
+    if (s && s->pool == stream)
+        s->own++;
 }
 
 static enum ls_code host_alloc(struct ls_device *d, struct ls_stream *pool, uint64_t bytes, enum ls_category category,
                                struct ls_storage **out, struct ls_error *err)
 {
-    (void)pool;
     struct host *h = host_of(d);
     void *at = NULL;
     if (h->o.bytes_max && h->memory.total + bytes > h->o.bytes_max)
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of device memory: %llu bytes of %s do not fit beside %llu",
                        (unsigned long long)bytes, ls_category_name(category), (unsigned long long)h->memory.total);
     bool real = !h->o.accounting || category == LS_CATEGORY_TEMPORARY;
-    if (real && !(at = storage_take(h, bytes)))
+    if (real && !(at = storage_take(h, pool, bytes)))
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "out of memory: %llu bytes of %s", (unsigned long long)bytes,
                        ls_category_name(category));
     /* As in the memory of a device, nothing may rely on what is there; this is a NaN in every floating format. */
     if (h->o.poison && real)
         memset(at, 0xff, bytes);
     struct ls_storage *s = take(sizeof *s);
-    *s = (struct ls_storage){ .at = at, .device = d, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };
+    *s = (struct ls_storage){ .at = at, .device = d, .pool = pool, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };
     ls_push(&h->storage, s);
     ls_memory_take(&h->memory, category, bytes);
     *out = s;
@@ -307,6 +322,11 @@ static void host_free(struct ls_device *d, struct ls_stream *pool, struct ls_sto
     if (!s)
         return;
     ls_memory_give(&host_of(d)->memory, (enum ls_category)s->category, s->bytes);
+    if (s->pool == pool && s->refs - 1 == s->own && storage_cache(host_of(d), s)) {
+        s->lent = true;
+        ls_host_drop(s);
+        return;
+    }
     struct item *i = append(pool, GIVE, LS_NO_TAG, 0, 1);
     i->use[0] = s; /* the owner's reference */
 }
@@ -325,7 +345,7 @@ static void host_launch(struct ls_device *d, struct ls_stream *s, ls_launch_fn f
     if (args_bytes)
         memcpy(i->args, args, args_bytes);
     for (size_t k = 0; k < uses_count; k++)
-        use(i, k, uses[k]);
+        use(s, i, k, uses[k]);
 }
 
 static void host_move(struct ls_device *d, struct ls_stream *s, const struct ls_move *move, size_t count, int64_t tag)
@@ -336,8 +356,8 @@ static void host_move(struct ls_device *d, struct ls_stream *s, const struct ls_
         memcpy(i->args, move, count * sizeof *move);
     i->count = count;
     for (size_t k = 0; k < count; k++) {
-        use(i, 2 * k, move[k].to.of);
-        use(i, 2 * k + 1, move[k].from.of);
+        use(s, i, 2 * k, move[k].to.of);
+        use(s, i, 2 * k + 1, move[k].from.of);
     }
 }
 
@@ -384,7 +404,7 @@ static void host_upload(struct ls_device *d, struct ls_stream *s, struct ls_stor
     i->from = from;
     i->to = (char *)to->at + offset;
     i->bytes = bytes;
-    use(i, 0, to);
+    use(s, i, 0, to);
 }
 
 static void host_download(struct ls_device *d, struct ls_stream *s, void *to, const struct ls_storage *from, uint64_t offset,
@@ -395,7 +415,7 @@ static void host_download(struct ls_device *d, struct ls_stream *s, void *to, co
     i->from = (const char *)from->at + offset;
     i->to = to;
     i->bytes = bytes;
-    use(i, 0, (struct ls_storage *)from);
+    use(s, i, 0, (struct ls_storage *)from);
 }
 
 static enum ls_code host_poll(struct ls_device *d, struct ls_error *err)
