@@ -15,6 +15,7 @@
 #ifndef LS_SIM_MEMORY_H
 #define LS_SIM_MEMORY_H
 
+#include "scenario/timing.h"
 #include "sim/work.h"
 
 #define LS_MEMORIES(X)                                                                                                             \
@@ -26,11 +27,6 @@
 enum ls_memory_kind { LS_MEMORIES(LS_MEMORY_ENUM) LS_MEMORY_COUNT };
 #undef LS_MEMORY_ENUM
 const char *ls_memory_name(enum ls_memory_kind k);
-
-#define LS_OPTIMIZERS(X) X(ADAMW, "adamw") X(ADAMW_FUSED, "adamw_fused") X(ADAMW_MASTER, "adamw_master") X(NO_OPTIMIZER, "none")
-#define LS_OPTIMIZER_ENUM(id, name) LS_OPT_##id,
-enum ls_optimizer { LS_OPTIMIZERS(LS_OPTIMIZER_ENUM) LS_OPT_COUNT };
-#undef LS_OPTIMIZER_ENUM
 
 enum { LS_POOLS_MAX = 256 };
 struct ls_memory {

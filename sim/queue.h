@@ -20,6 +20,9 @@ struct ls_queue {
     struct ls_queue_slot slot[LS_QUEUE_LEVELS][LS_QUEUE_SLOTS];
     uint64_t next;       /* the earliest time, if known */
     bool next_known;
+    /* Told of events that come up soon, some more than once, so that what they need is in the cache by then. May be NULL. */
+    void (*soon)(void *context, uint64_t what);
+    void *soon_context;
 };
 
 void ls_queue_init(struct ls_queue *q);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVENT_WAKE, EVENT_LATENCY }; /* upper half of an event's `what`: the rank to look at; the item whose latency is over */
+/* Upper bits of an event's `what`: the rank to look at; the item whose latency is over; rank * streams + stream, whose patience may be. */
+enum { EVENT_WAKE, EVENT_LATENCY, EVENT_PATIENCE };
 
 struct timing { /* of one table */
     uint64_t *work_ps;  /* [steps] nominal */
@@ -44,6 +45,8 @@ struct sim {
     struct meeting *meeting;    /* [groups], then [ports] */
     struct ls_queue queue;
     uint64_t now, events;
+    uint64_t watch_ps;          /* nothing can be over the watchdog's limit before */
+    struct ls_sim_result *result; /* what gives up and what is killed is written here */
     bool uneven;                /* folded groups ended at different times */
     struct ls_net_counts net;
 };
@@ -146,6 +149,8 @@ static bool issued(void *context, uint32_t r, uint32_t segment, const struct ls_
     struct sim *x = context;
     struct stream *q = &x->stream[r * x->run.p.streams + s->stream];
     const struct thread *h = &x->thread[r * x->run.p.threads + s->thread];
+    if (q->alarm_ps > x->now) /* asked before, of the same op: nothing makes the host faster */
+        return false;
     if (q->busy_ps || segment < h->segment || (segment == h->segment && s->op < h->op))
         return true;
     uint64_t time = issue_time(x, r, s->thread, segment, timing_of(x, t)->last[s->op] + 1);
@@ -199,8 +204,14 @@ static void waited(void *context, uint32_t r, uint32_t segment, const struct ls_
 static void started(void *context, uint32_t r, uint32_t segment, const struct ls_table *t, const struct ls_task *first)
 {
     struct sim *x = context;
-    (void)segment, (void)t;
-    x->stream[r * x->run.p.streams + first->stream].ready_ps = x->now;
+    size_t at = r * x->run.p.streams + first->stream;
+    (void)segment;
+    x->stream[at].ready_ps = x->now;
+    for (uint32_t i = 0; x->o->patience && i < first->bundle; i++) {
+        uint64_t ps = x->o->patience[t->from->op[first[i].op].comm].ps;
+        if (ps && first[i].class == LS_TASK_MEET)
+            ls_queue_push(&x->queue, x->now + ps, (uint64_t)EVENT_PATIENCE << 62 | at);
+    }
 }
 
 static size_t meeting_of_step(const struct sim *x, uint32_t r, const struct ls_task *s)
@@ -228,6 +239,8 @@ static bool reached(void *context, uint32_t r, uint32_t thread, uint32_t segment
     struct thread *h = &x->thread[r * x->run.p.threads + thread];
     uint32_t to = p->op + (p->kind != LS_POINT_PATH);
     (void)t;
+    if (h->alarm_ps > x->now)
+        return false;
     if (segment < h->segment || (segment == h->segment && to <= h->op))
         return true;
     tell_host(x, r, thread, segment, to);
@@ -312,7 +325,8 @@ static void met(void *context, uint64_t item)
         uint64_t from = m->buffered ? m->port[sender].match : m->port[sender].next;
         const struct ls_op *send = head_op(m, m->p.port[sender].rank, from), *recv = head_op(m, m->p.port[receiver].rank, m->port[receiver].next);
         x->meeting[m->p.group_base[m->p.comms] + sender].met_ps = x->now;
-        if (ls_op_diff(m->p.job->tables, send, recv) != LS_DIFF_NONE) { /* they never pair: the machine notes it, in no time */
+        enum ls_diff d = ls_op_diff(m->p.job->tables, send, recv);
+        if (d != LS_DIFF_NONE && !(x->o->run.as_nccl && strcmp(ls_diff_seen_as(d, send, recv), "silent") == 0)) { /* they never pair: the machine notes it, in no time */
             ls_push(&m->full, item);
             return;
         }
@@ -336,17 +350,106 @@ static void flow_ended(struct sim *x, uint64_t item)
         ls_run_complete(&x->run, item);
 }
 
+/* The bundle that this stream waits in: its first task, or NULL. */
+static const struct ls_task *waiting_bundle(const struct sim *x, size_t at, uint32_t *r, const struct ls_table **t)
+{
+    *r = (uint32_t)(at / x->run.p.streams);
+    if (!x->run.left[at])
+        return NULL;
+    *t = ls_table_at(&x->run, *r, ls_key_segment(x->run.head[at]));
+    return &(*t)->step[ls_key_index(x->run.head[at])];
+}
+
+/* Those whose patience may be over: still the same op, and not all of its members have come? */
+static void patience_over(struct sim *x, size_t at)
+{
+    struct ls_run *m = &x->run;
+    const struct ls_table *t;
+    uint32_t r;
+    const struct ls_task *first = waiting_bundle(x, at, &r, &t);
+    for (uint32_t i = 0; first && i < first->bundle; i++) {
+        uint16_t comm = t->from->op[first[i].op].comm;
+        const struct ls_patience *p = &x->o->patience[comm];
+        bool paired;
+        if (first[i].class != LS_TASK_MEET || !p->ps || x->stream[at].ready_ps + p->ps != x->now ||
+            !ls_heads_fifo(m, r, ls_key_segment(m->head[at]), &first[i], &paired))
+            continue;
+        const struct ls_groups *g = &m->p.job->comm[first[i].fifo];
+        uint32_t group = g->group[r], id = m->p.group_base[first[i].fifo] + group;
+        if (m->meeting[id].lost || (m->meeting[id].arrived == g->first[group + 1] - g->first[group] && !m->meeting[id].bad))
+            continue;
+        if (!x->result->given_up++) {
+            x->result->gave_up = r;
+            x->result->gave_up_comm = comm;
+            x->result->gave_up_ps = x->now;
+        }
+        ls_run_give_up(m, id, p->how);
+        return;
+    }
+}
+
+/* Looks for collectives over the watchdog's limit. False: the job ends here. */
+static bool watch(struct sim *x, bool pending)
+{
+    uint64_t oldest = UINT64_MAX;
+    size_t streams = x->run.p.job->ranks * x->run.p.streams;
+    for (size_t at = 0; at < streams; at++) {
+        const struct ls_table *t;
+        uint32_t r;
+        const struct ls_task *first = waiting_bundle(x, at, &r, &t);
+        for (uint32_t i = 0; first && i < first->bundle; i++)
+            if ((!x->o->patience || !x->o->patience[t->from->op[first[i].op].comm].ps) && x->stream[at].ready_ps < oldest) {
+                oldest = x->stream[at].ready_ps;
+                x->result->killed_at = (struct ls_at){ r, ls_key_segment(x->run.head[at]), first[i].op };
+            }
+    }
+    if (oldest != UINT64_MAX && oldest + x->o->watchdog_ps <= x->now) {
+        x->result->killed = true;
+        x->result->killed_ps = oldest + x->o->watchdog_ps;
+        return false;
+    }
+    x->watch_ps = (oldest == UINT64_MAX ? x->now : oldest) + x->o->watchdog_ps;
+    return oldest != UINT64_MAX || pending;
+}
+
+/* An event touches a few words in each of a dozen arrays. */
+static void soon(void *context, uint64_t what)
+{
+    const struct sim *x = context;
+    const struct ls_run *m = &x->run;
+    if (what >> 62 != EVENT_WAKE)
+        return;
+    size_t r = (uint32_t)what, at = r * m->p.streams, thread = r * m->p.threads;
+    __builtin_prefetch(&x->stream[at], 1);
+    __builtin_prefetch(&x->stream[at].waits, 1); /* may lie on the next line */
+    __builtin_prefetch(&x->thread[thread], 1);
+    __builtin_prefetch(&x->thread[thread].op, 1);
+    __builtin_prefetch(&m->head[at], 1);
+    __builtin_prefetch(&m->left[at], 1);
+    __builtin_prefetch(&m->until[thread], 1);
+    __builtin_prefetch(&m->point[thread], 1);
+    __builtin_prefetch(&m->in_queue[r], 1);
+    __builtin_prefetch(&m->steps_done[r], 1);
+    __builtin_prefetch(&m->p.table_of[m->p.rank_first[r]]);
+    __builtin_prefetch(&x->moved_ps[r], 1);
+}
+
 static void body(void *context, struct ls_network *net)
 {
     struct sim *x = context;
     const struct ls_network_ops *ops = x->o->network;
     ls_run_to_end(&x->run);
+    x->watch_ps = x->o->watchdog_ps ? x->o->watchdog_ps : UINT64_MAX;
     while (!x->uneven) {
         uint64_t time = UINT64_MAX, item;
-        bool pending = ls_queue_next(&x->queue, &time);
-        if (ops->advance(net, time, &x->now, &item)) {
+        bool pending = ls_queue_next(&x->queue, &time), look = x->watch_ps < time;
+        if (ops->advance(net, look ? x->watch_ps : time, &x->now, &item)) {
             x->events++;
             flow_ended(x, item);
+        } else if (look) {
+            if (!watch(x, pending))
+                break;
+            continue;
         } else if (pending) {
             struct ls_event e;
             assert(x->now == time);
@@ -355,8 +458,10 @@ static void body(void *context, struct ls_network *net)
                 x->events++;
                 if (e.what >> 62 == EVENT_WAKE)
                     ls_run_wake(&x->run, (uint32_t)e.what);
-                else
+                else if (e.what >> 62 == EVENT_LATENCY)
                     latency_over(x, e.what & (((uint64_t)1 << 62) - 1), net);
+                else
+                    patience_over(x, e.what & (((uint64_t)1 << 62) - 1));
             } while (ls_queue_next(&x->queue, &time) && time == x->now);
         } else
             break;
@@ -436,7 +541,11 @@ static size_t count_ops(const struct sim *x, uint32_t r)
 static enum ls_code finish(struct sim *x, struct ls_arena *arena, struct ls_sim_result *out, struct ls_error *err)
 {
     const struct ls_job *job = x->run.p.job;
-    ls_outcome_read(&x->run, arena, &out->outcome);
+    out->silent = x->run.silent;
+    if (x->o->run.as_nccl || x->o->patience || x->o->watchdog_ps) /* verdicts are about runs of the machine alone */
+        out->outcome = (struct ls_outcome){ .verdict = ls_outcome_finished(&x->run) ? LS_SAFE : LS_HANG };
+    else
+        ls_outcome_read(&x->run, arena, &out->outcome);
     out->complete = out->outcome.verdict == LS_SAFE;
     out->rank_end_ps = LS_NEW(arena, uint64_t, x->full->ranks);
     out->class_of = LS_NEW(arena, uint32_t, x->full->ranks);
@@ -478,6 +587,8 @@ static enum ls_code simulate(struct sim *x, const struct ls_job *job, struct ls_
         const struct ls_prepared *p = &x->run.p;
         x->run.clock = &clock;
         ls_queue_init(&x->queue);
+        x->queue.soon = soon;
+        x->queue.soon_context = x;
         x->stream = LS_NEW(&scratch, struct stream, ls_mul_size(job->ranks, p->streams));
         x->thread = LS_NEW(&scratch, struct thread, ls_mul_size(job->ranks, p->threads));
         x->moved_ps = LS_NEW(&scratch, uint64_t, job->ranks);
@@ -514,13 +625,14 @@ enum ls_code ls_sim_run(const struct ls_job *job, const struct ls_platform *plat
     ls_arena_init(&scratch, 0);
     struct sim x = { .full = job, .platform = platform, .cost = cost, .o = &o };
     enum ls_code rc = LS_OK;
-    if (o.fold && ls_sim_fold_job(job, platform, cost, &scratch, &fold)) {
+    x.result = out;
+    if (o.fold && !o.patience && !o.watchdog_ps && !o.run.as_nccl && ls_sim_fold_job(job, platform, cost, &scratch, &fold)) {
         x.fold = &fold;
         rc = simulate(&x, &fold.job, arena, out, err);
     } else
         x.uneven = true;
     if (rc == LS_OK && x.uneven) {
-        x = (struct sim){ .full = job, .platform = platform, .cost = cost, .o = &o };
+        x = (struct sim){ .full = job, .platform = platform, .cost = cost, .o = &o, .result = out };
         rc = simulate(&x, job, arena, out, err);
     }
     ls_arena_release(&scratch);

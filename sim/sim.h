@@ -43,6 +43,11 @@ struct ls_sim_options {
     const char *network_setup;             /* handed to its open; NULL: default. SimGrid: context factory, "raw" or "thread" */
     bool fold;                             /* simulate ranks that behave alike once; the result does not change */
     bool uncoupled;                        /* each hop of a collective is a flow of its own; it ends with the slowest (tests) */
+    /* Time limits of the framework, for runs that otherwise stand still; such a run is not folded.
+     *   patience  [comms] how long a rank waits in an op of this communicator before it gives up; ps 0: for ever. NULL: all for ever
+     *   watchdog  how long a collective or message of any other communicator may take from its start; then the job is killed. 0: no limit */
+    const struct ls_patience { uint64_t ps; enum ls_lost how; } *patience;
+    uint64_t watchdog_ps;
     struct ls_sim_hooks hooks;
 };
 
@@ -50,10 +55,18 @@ struct ls_sim_result {
     uint64_t end_ps;             /* complete: the last op is done and every host thread has issued its last op.
                                     Otherwise: the last time that anything moved */
     bool complete;
-    struct ls_outcome outcome;   /* as ls_machine_run reports it, pending ops of every rank included */
+    struct ls_outcome outcome;   /* as ls_machine_run reports it, pending ops of every rank included; with as_nccl, patience or a
+                                    watchdog only the verdict is set, SAFE or HANG */
     uint64_t *rank_end_ps;       /* [ranks] the last time that the rank moved */
     uint32_t *class_of;          /* [ranks] the rank that stands for it: itself, unless folded */
     size_t classes;
+    struct ls_silent silent;     /* run.as_nccl: pairs that differ and passed */
+    size_t given_up;             /* groups on which somebody ran out of patience; the first of them, by rank `gave_up` on `gave_up_comm`: */
+    uint32_t gave_up, gave_up_comm;
+    uint64_t gave_up_ps;
+    bool killed;                 /* by the watchdog, at killed_ps, for the op `killed_at` */
+    struct ls_at killed_at;
+    uint64_t killed_ps;
     uint64_t events, flows, solves; /* events handled; flows started; max-min systems solved */
 };
 

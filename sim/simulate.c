@@ -34,7 +34,8 @@ struct track {
 };
 struct simulation {
     const struct ls_simulate_options *o;
-    const struct ls_simulate_setup *setup;
+    const struct ls_timing *setup;
+    enum ls_activation_style style;
     const struct ls_compiled *c;
     const struct ls_assignment *assignment; /* NULL for raw programs */
     const struct ls_sample *const *sample;  /* [letters] */
@@ -141,7 +142,7 @@ static void price(struct simulation *x)
     size_t roles = x->c->system.replica->roles, replicas = x->assignment->size[0] * x->assignment->size[1];
     struct ls_names *seen = ls_names_open();
     LS_VEC(struct priced) all = { 0 };
-    const struct ls_work_options wo = { .style = x->setup->style, .selective = x->setup->selective, .item_bytes = x->item_bytes,
+    const struct ls_work_options wo = { .style = x->style, .selective = x->setup->selective, .item_bytes = x->item_bytes,
                                         .outputs_held = x->setup->logits_held };
     size_t known = 0;
     for (uint32_t r = 0; r < job->ranks; r++)
@@ -227,6 +228,8 @@ static void done(void *context, const struct ls_span *s)
     struct track *t = track_of(x, s->at.rank);
     const struct ls_op *op = s->op;
     bool collective = ls_op_uses_comm(op);
+    if (collective && (!x->out->longest.op || s->start_ps - s->ready_ps > x->out->longest.start_ps - x->out->longest.ready_ps))
+        x->out->longest = *s;
     if (x->o->trace && !ls_op_is_host(op))
         ls_push(&x->span, (struct ls_trace_span){ s->at, op, s->head_ps, s->ready_ps, s->start_ps, s->end_ps });
     if (op->kind == LS_OP_RECORD)
@@ -349,34 +352,64 @@ static void host(void *context, const struct ls_span *s)
         k->peak_ps = s->end_ps;
 }
 
+/* The scenario's time limits, by communicator. */
+static enum ls_code read_patience(const struct simulation *x, struct ls_patience **out, struct ls_error *err)
+{
+    const struct ls_tables *t = x->out->job.tables;
+    *out = x->setup->timeouts ? LS_NEW(x->arena, struct ls_patience, t->comm.count + 1) : NULL;
+    for (size_t i = 0; i < x->setup->timeouts; i++) {
+        const struct ls_timeout *limit = &x->setup->timeout[i];
+        size_t c = 0;
+        while (c < t->comm.count && strcmp(ls_tables_name(t, t->comm.at[c].name), limit->comm) != 0)
+            c++;
+        if (c == t->comm.count) {
+            ls_fail(err, LS_EINPUT, limit->at, "the program has no communicator '%.60s'", limit->comm);
+            struct ls_str names = { 0 };
+            for (size_t k = 0; k < t->comm.count; k++)
+                ls_str_printf(&names, "%s%s", k ? ", " : "", ls_tables_name(t, t->comm.at[k].name));
+            ls_hint(err, "it has: %s", ls_str_text(&names));
+            ls_str_release(&names);
+            return LS_EINPUT;
+        }
+        (*out)[c] = (struct ls_patience){ limit->after_s * LS_PS_PER_S, limit->go_on ? LS_LOST_GO_ON : LS_LOST_RAISE };
+    }
+    return LS_OK;
+}
+
 static enum ls_code run(struct simulation *x, struct ls_error *err)
 {
     struct ls_simulation *out = x->out;
     size_t ranks = out->job.ranks;
     uint64_t random = x->o->seed ^ UINT64_C(0x5eed);
-    uint32_t *slowness = NULL;
+    uint32_t *slowness = NULL, spread = x->o->spread ? x->o->spread : x->setup->spread * (LS_SPEED_ONE / 100);
+    struct ls_patience *patience = NULL;
+    out->watchdog_s = x->o->watchdog_s > 0 ? x->o->watchdog_s : x->setup->watchdog_s ? (double)x->setup->watchdog_s : 600;
     out->platform.nodes = (ranks + out->platform.gpus - 1) / out->platform.gpus;
     if (out->platform.nodes > LS_NODES_MAX)
         return ls_fail(err, LS_EINPUT, LS_NOWHERE, "%zu ranks need %zu nodes of '%s', and there are at most %d", ranks, out->platform.nodes,
                        out->platform.name, LS_NODES_MAX);
-    if (x->o->spread) {
+    if (spread) {
         slowness = LS_NEW(x->arena, uint32_t, ranks);
         for (size_t r = 0; r < ranks; r++)
-            slowness[r] = LS_SPEED_ONE + (uint32_t)ls_random_below(&random, (uint64_t)x->o->spread + 1);
+            slowness[r] = LS_SPEED_ONE + (uint32_t)ls_random_below(&random, (uint64_t)spread + 1);
     }
     classify(x);
     if (x->assignment)
         price(x);
     measure_memory(x);
     x->track = LS_NEW(x->arena, struct track *, ranks);
-    struct ls_cost cost = { .measured = x->o->measured, .profile = profile, .issue = issue, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter,
+    struct ls_cost cost = { .measured = x->o->measured, .profile = profile, .issue = issue, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter ? x->o->jitter : x->setup->jitter * (LS_SPEED_ONE / 100),
                             .seed = x->o->seed };
     const struct ls_system *y = &x->c->system;
     struct ls_sim_options so = { .run = { .level = (enum ls_level)y->level, .kernels = y->kernels, .start = (enum ls_start)y->start_rule },
                                  .network = x->o->network, .fold = x->o->fold, .hooks = { .context = x, .done = done, .host = host } };
-    enum ls_code rc = ls_sim_run(&out->job, &out->platform, &cost, &so, x->arena, &out->run, err);
+    enum ls_code rc = read_patience(x, &patience, err);
+    if (rc == LS_OK)
+        rc = ls_sim_run(&out->job, &out->platform, &cost, &so, x->arena, &out->run, err);
     if (rc == LS_OK)
         sum_up(x);
+    if (rc == LS_OK && !out->run.complete)
+        rc = ls_fate_of(&out->job, &out->platform, &cost, &so, patience, (uint64_t)(out->watchdog_s * 1e12), &out->fate, err);
     for (size_t r = 0; r < ranks; r++)
         for (size_t s = 0; x->track[r] && s < TRACKED; s++)
             ls_vec_release(&x->track[r]->busy[s]);
@@ -583,16 +616,13 @@ static const struct ls_sample *const *samples_by_letter(struct ls_arena *arena, 
 enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulate_options *o, struct ls_arena *arena,
                          struct ls_simulation *out, struct ls_error *err)
 {
-    struct ls_simulate_setup setup;
     struct ls_scenario *s = ls_arena_copy(arena, from, sizeof *from);
     struct ls_assignment *a = LS_NEW(arena, struct ls_assignment, 1);
     *out = (struct ls_simulation){ .compiled = LS_NEW(arena, struct ls_compiled, 1) };
-    struct simulation x = { .o = o, .setup = &setup, .c = out->compiled, .arena = arena, .out = out };
-    struct drawing w = { .s = s, .d = &setup.batches, .random = o->seed };
+    struct simulation x = { .o = o, .setup = &s->timing, .style = s->activations, .c = out->compiled, .arena = arena, .out = out };
+    struct drawing w = { .s = s, .d = &s->timing.batches, .random = o->seed };
     s->batch.model = &s->model;
-    enum ls_code rc = ls_simulate_setup_read(from, &setup, err);
-    if (rc == LS_OK)
-        rc = load_platform(from, o, arena, &out->platform, err);
+    enum ls_code rc = load_platform(from, o, arena, &out->platform, err);
     if (rc != LS_OK)
         return rc;
     if (from->kind == LS_PLAN_RAW) {
@@ -632,14 +662,11 @@ enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulat
 enum ls_code ls_simulate_witness(const struct ls_scenario *s, const struct ls_assessment *a, const struct ls_simulate_options *o,
                                  struct ls_arena *arena, struct ls_simulation *out, struct ls_error *err)
 {
-    struct ls_simulate_setup setup;
     *out = (struct ls_simulation){ 0 };
     if (!a->check.witness)
         return ls_fail(err, LS_EINPUT, LS_NOWHERE, "'%s' has no witness: its verdict is %s", s->name, ls_verdict_name(a->verdict));
-    struct simulation x = { .o = o, .setup = &setup, .c = &a->compiled, .arena = arena, .out = out };
-    enum ls_code rc = ls_simulate_setup_read(s, &setup, err);
-    if (rc == LS_OK)
-        rc = load_platform(s, o, arena, &out->platform, err);
+    struct simulation x = { .o = o, .setup = &s->timing, .style = s->activations, .c = &a->compiled, .arena = arena, .out = out };
+    enum ls_code rc = load_platform(s, o, arena, &out->platform, err);
     if (rc != LS_OK)
         return rc;
     out->job = a->check.witness->job;

@@ -16,23 +16,9 @@
 
 #include "advise/advise.h"
 #include "scenario/scenario.h"
+#include "sim/fate.h"
 #include "sim/memory.h"
 #include "sim/sim.h"
-
-/* The section `simulate:` of a scenario. Ranges are drawn uniformly, both ends included, from nine values that divide them evenly.
- *   simulate:
- *     optimizer: adamw            # adamw | adamw_fused | adamw_master | none (memory.h)
- *     activations: torch_eager    # torch_eager | torch_compile
- *     recompute: none             # none (as the plan says) | selective (work.h)
- *     logits_held: true           # the training loop's variable holds the logits until backward ends
- *     batches: {text_only: 0.5, text: [256, 1024], images: [1, 2], image_patches: [256, 1024], videos: [0, 0], video_patches: [..],
- *               audios: [0, 0], audio_positions: [..], sequences: 1}      # absent: drawn from batch.samples */
-struct ls_range_of { uint64_t least, most; };
-struct ls_distribution { bool given; double text_only; struct ls_range_of text, images, image_patches, videos, video_patches, audios,
-                         audio_positions, sequences; };
-struct ls_simulate_setup { enum ls_optimizer optimizer; bool selective, logits_held; enum ls_activation_style style;
-                           struct ls_distribution batches; };
-LS_MUST_USE enum ls_code ls_simulate_setup_read(const struct ls_scenario *s, struct ls_simulate_setup *out, struct ls_error *err);
 
 #define LS_DRAWS(X) X(CONTRACT, "contract") X(UNIFORM, "uniform") X(MIXED, "mixed")
 #define LS_DRAW_ENUM(id, name) LS_DRAW_##id,
@@ -51,9 +37,9 @@ struct ls_simulate_options {
     const struct ls_network_ops *network;
     const struct ls_nccl_tests *measured;
     bool fold;
-    uint32_t jitter, spread;             /* millionths: per op; slowest rank against nominal, ranks in between by chance */
+    uint32_t jitter, spread;             /* millionths: per op; slowest rank against nominal, ranks in between by chance. 0: the scenario's */
     bool trace;
-    double watchdog_s;                   /* 0: 600, the default of c10d's NCCL backend */
+    double watchdog_s;                   /* 0: the scenario's, or 600, the default of c10d's NCCL backend */
 };
 
 #define LS_BUDGET(X)                                                                                                          \
@@ -80,6 +66,9 @@ struct ls_simulation {
     struct ls_job job;
     struct ls_platform platform;
     struct ls_sim_result run;
+    double watchdog_s;                   /* the limit that holds */
+    struct ls_fate fate;                 /* of a run that does not complete */
+    struct ls_span longest;              /* the collective or message that waited longest for others; op NULL: none waited */
     double step_s, tokens, tokens_s, model_flops, mfu;
     double budget_s[LS_BUDGET_COUNT];    /* mean over all ranks */
     struct ls_sim_class *rank_class; size_t classes;
@@ -101,8 +90,8 @@ void ls_simulation_release(struct ls_simulation *x);
 /* Chrome trace (JSON array format of Perfetto's and chrome://tracing's importers): a process per rank, a thread per stream, a
  * counter of allocated memory. */
 void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, struct ls_str *out);
-/* The first watchdog report: PyTorch's message for the collective of `pending` that timed out first. False: none is a collective. */
+/* What the watchdog reports: the op, and its number on its communicator, from 1. False: no watchdog fires. */
 struct ls_watchdog { struct ls_at at; uint64_t sequence, fires_ps; };
-bool ls_watchdog_first(const struct ls_simulation *x, double timeout_s, struct ls_watchdog *out);
+bool ls_watchdog_first(const struct ls_simulation *x, struct ls_watchdog *out);
 
 #endif

@@ -169,22 +169,16 @@ void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, 
     ls_str_release(&text);
 }
 
-bool ls_watchdog_first(const struct ls_simulation *x, double timeout_s, struct ls_watchdog *out)
+bool ls_watchdog_first(const struct ls_simulation *x, struct ls_watchdog *out)
 {
-    bool found = false;
-    const struct ls_outcome *o = &x->run.outcome;
-    for (size_t i = 0; i < o->pending_count; i++) {
-        struct ls_at at = o->pending[i].at;
-        const struct ls_rank_program *rank = &x->job.rank[at.rank];
-        const struct ls_op *op = &rank->segment[at.segment]->op[at.op];
-        uint64_t fires = x->run.rank_end_ps[at.rank] + (uint64_t)(timeout_s * 1e12);
-        if (!ls_op_is_collective(op) || (found && fires >= out->fires_ps))
-            continue;
-        *out = (struct ls_watchdog){ at, 1, fires };
-        for (uint32_t s = 0; s <= at.segment; s++)
-            for (uint32_t k = 0; k < rank->segment[s]->count && (s < at.segment || k < at.op); k++)
-                out->sequence += ls_op_is_collective(&rank->segment[s]->op[k]) && rank->segment[s]->op[k].comm == op->comm;
-        found = true;
-    }
-    return found;
+    if (!x->fate.killed)
+        return false;
+    struct ls_at at = x->fate.killed_at;
+    const struct ls_rank_program *rank = &x->job.rank[at.rank];
+    const struct ls_op *op = &rank->segment[at.segment]->op[at.op];
+    *out = (struct ls_watchdog){ at, 1, x->fate.killed_ps };
+    for (uint32_t s = 0; s <= at.segment; s++)
+        for (uint32_t k = 0; k < rank->segment[s]->count && (s < at.segment || k < at.op); k++)
+            out->sequence += ls_op_is_collective(&rank->segment[s]->op[k]) && rank->segment[s]->op[k].comm == op->comm;
+    return true;
 }

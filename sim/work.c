@@ -261,7 +261,7 @@ static void size_of(struct walk *w, struct made *x, const struct ls_kernel *k)
 }
 
 /* Layers are compiled one by one; what lies outside of them runs as it is. */
-static bool is_eager(const struct walk *w, const struct made *x) { return w->o->style == LS_TORCH_EAGER || x->item == NONE; }
+static bool is_eager(const struct walk *w, const struct made *x) { return w->o->style == LS_STYLE_TORCH_EAGER || x->item == NONE; }
 
 /* Operations, bytes moved, and what is kept beyond inputs and outputs. */
 static void price(struct walk *w, struct made *x)

@@ -38,6 +38,7 @@
 
 #include "batch/batch.h"
 #include "plan/plan.h"
+#include "scenario/timing.h"
 #include "sim/platform.h"
 
 #define LS_KEPT(X) X(ACTIVATIONS, "activations") X(GRADIENTS, "activation gradients") X(LOGITS, "logits and loss")
@@ -45,7 +46,6 @@
 enum ls_kept { LS_KEPT(LS_KEPT_ENUM) LS_KEPTS };
 #undef LS_KEPT_ENUM
 
-enum ls_activation_style { LS_TORCH_EAGER, LS_TORCH_COMPILE };
 struct ls_work_options {
     enum ls_activation_style style;
     bool selective;                /* recompute as described above, where the flow has no checkpoint regions of its own */

@@ -17,7 +17,6 @@ struct options {
     struct ls_simulate_options sim;
     struct ls_nccl_tests measured;
     const char *trace;
-    double watchdog_s;
     bool no_check;
     unsigned policy[POLICIES + 1]; size_t policies;   /* AS_WRITTEN, or index */
     enum ls_draw draw[LS_DRAW_COUNT]; size_t draws;
@@ -39,7 +38,7 @@ static double gib(uint64_t bytes) { return (double)bytes / (1024.0 * 1024 * 1024
 static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_arena *arena, struct ls_error *err)
 {
     static const char *const draws[] = { "contract", "uniform", "mixed" };
-    uint64_t seed = 1, replicas = 0, steps = 1, jitter = 0, spread = 0, watchdog = 600;
+    uint64_t seed = 1, replicas = 0, steps = 1, jitter = 0, spread = 0, watchdog = 0;
     unsigned draw[LS_DRAW_COUNT];
     *o = (struct options){ .sim = { .variant = LS_AS_WRITTEN, .force = ls_cli_flag(cli, "force"), .fold = !ls_cli_flag(cli, "no-fold"),
                                     .platform = ls_cli_value(cli, "platform") },
@@ -73,7 +72,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     o->sim.jitter = (uint32_t)jitter * (LS_SPEED_ONE / 100);
     o->sim.spread = (uint32_t)spread * (LS_SPEED_ONE / 100);
     o->sim.trace = o->trace != NULL;
-    o->watchdog_s = (double)watchdog;
+    o->sim.watchdog_s = (double)watchdog;
     const char *network = ls_cli_value(cli, "network"), *collectives = ls_cli_value(cli, "collectives");
     if (network && !(o->sim.network = ls_network_find(network)))
         return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--network' is '%.40s', which this build does not have (maxmin, simgrid)", network);
@@ -166,11 +165,13 @@ static const char *blocked(enum ls_blocked why)
     return "";
 }
 
-static void print_watchdog(const struct ls_simulation *x, double timeout_s, struct ls_str *out)
+static const char *comm_name(const struct ls_simulation *x, uint32_t comm) { return ls_tables_name(x->job.tables, x->job.tables->comm.at[comm].name); }
+
+static void print_watchdog(const struct ls_simulation *x, struct ls_str *out)
 {
     struct ls_watchdog w;
-    if (!ls_watchdog_first(x, timeout_s, &w)) {
-        ls_str_add(out, "no collective is pending: no watchdog fires");
+    if (!ls_watchdog_first(x, &w)) {
+        ls_str_printf(out, "does not fire: no collective of NCCL is pending for %.0f s", x->watchdog_s);
         return;
     }
     const struct ls_op *op = op_at(x, w.at);
@@ -184,7 +185,41 @@ static void print_watchdog(const struct ls_simulation *x, double timeout_s, stru
     uint64_t all = op->kind == LS_OP_ALL_GATHER ? op->count * members : op->count;
     ls_str_printf(out, "%.3f s after the start: [Rank %u] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=%" PRIu64
                   ", OpType=%s, NumelIn=%" PRIu64 ", NumelOut=%" PRIu64 ", Timeout(ms)=%.0f)", (double)w.fires_ps * 1e-12, w.at.rank,
-                  w.sequence, type[op->kind] ? type[op->kind] : "UNKNOWN", in, all, timeout_s * 1e3);
+                  w.sequence, type[op->kind] ? type[op->kind] : "UNKNOWN", in, all, x->watchdog_s * 1e3);
+}
+
+/* What becomes of a run that the machine stops (sim/fate.h), as a sentence. */
+static void print_fate(const struct ls_simulation *x, struct ls_str *out)
+{
+    const struct ls_fate *f = &x->fate;
+    double end_s = (double)f->end_ps * 1e-12, still_s = (double)x->run.end_ps * 1e-12;
+    switch (f->kind) {
+    case LS_FATE_NONE:
+        return;
+    case LS_FATE_SILENT:
+        ls_str_printf(out, "silent: NCCL does not notice, and the step ends at %.6f ms", end_s * 1e3);
+        break;
+    case LS_FATE_STALL:
+        ls_str_printf(out, "%s: rank %u gives up on '%s' at %.3f s and goes on; its later calls pair, and everything is done at %.3f s, %.3f s after the run stood still",
+                      f->killed ? "a stall, which would recover" : "stalls and recovers", f->gave_up, comm_name(x, f->gave_up_comm),
+                      (double)f->gave_up_ps * 1e-12, end_s, end_s - still_s);
+        if (f->killed)
+            ls_str_printf(out, "; but the watchdog comes first, at %.3f s", (double)f->killed_ps * 1e-12);
+        break;
+    case LS_FATE_DEADLOCK:
+        ls_str_add(out, "deadlock: what the ranks wait for never comes");
+        if (f->given_up)
+            ls_str_printf(out, ", also after rank %u gave up on '%s' at %.3f s", f->gave_up, comm_name(x, f->gave_up_comm), (double)f->gave_up_ps * 1e-12);
+        break;
+    case LS_FATE_COUNT:
+        return;
+    }
+    if (!f->silent.pairs)
+        return;
+    ls_str_printf(out, "; before that NCCL pairs %zu call%s that differ, first rank %u ", f->silent.pairs, f->silent.pairs == 1 ? "" : "s", f->silent.rank_a);
+    ls_op_print(out, x->job.tables, f->silent.a);
+    ls_str_printf(out, " with rank %u ", f->silent.rank_b);
+    ls_op_print(out, x->job.tables, f->silent.b);
 }
 
 /* ---- text ---- */
@@ -230,7 +265,7 @@ static void print_budget(const struct ls_simulation *x)
         printf("                and %zu more\n", x->classes - CLASSES_SHOWN);
 }
 
-static void print_stuck(const struct ls_simulation *x, double watchdog_s)
+static void print_stuck(const struct ls_simulation *x)
 {
     struct ls_str text = { 0 };
     size_t ranks = 0;
@@ -250,8 +285,13 @@ static void print_stuck(const struct ls_simulation *x, double watchdog_s)
     if (ranks > PENDING_SHOWN)
         printf("                and %zu more ranks\n", ranks - PENDING_SHOWN);
     ls_str_clear(&text);
-    print_watchdog(x, watchdog_s, &text);
-    printf("  watchdog      %s\n", ls_str_text(&text));
+    print_fate(x, &text);
+    printf("  then          %s\n", ls_str_text(&text));
+    ls_str_clear(&text);
+    if (x->fate.kind != LS_FATE_SILENT && (x->fate.kind != LS_FATE_STALL || x->fate.killed)) {
+        print_watchdog(x, &text);
+        printf("  watchdog      %s\n", ls_str_text(&text));
+    }
     ls_str_release(&text);
 }
 
@@ -266,7 +306,24 @@ static void print_check(const struct ls_cli *cli, const struct ls_scenario *s, c
     ls_str_release(&line);
 }
 
-static void print_one(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct row *r)
+/* Slower ranks come in the end, but not in time. */
+static bool outlasts_watchdog(const struct ls_simulation *x)
+{
+    return x->longest.op && (double)(x->longest.end_ps - x->longest.ready_ps) * 1e-12 > x->watchdog_s;
+}
+
+static void print_longest(const struct ls_simulation *x)
+{
+    if (!outlasts_watchdog(x))
+        return;
+    struct ls_str text = { 0 };
+    ls_op_print(&text, x->job.tables, x->longest.op);
+    printf("  watchdog      fires although nothing is wrong: rank %u waits %.3f s for slower ranks in %s, and the limit is %.0f s\n", x->longest.at.rank,
+           (double)(x->longest.start_ps - x->longest.ready_ps) * 1e-12, ls_str_text(&text), x->watchdog_s);
+    ls_str_release(&text);
+}
+
+static void print_one(const struct ls_cli *cli, const struct ls_scenario *s, const struct row *r)
 {
     const struct ls_simulation *x = &r->sim;
     if (x->refusal.rule) {
@@ -279,7 +336,7 @@ static void print_one(const struct ls_cli *cli, const struct ls_scenario *s, con
     if (!x->run.complete) {
         printf("  %s%s%s at %.6f ms: from then on nothing moves\n", ls_style(cli->colour_out, LS_RED), ls_verdict_name(x->run.outcome.verdict),
                ls_style(cli->colour_out, LS_PLAIN), (double)x->run.end_ps * 1e-9);
-        print_stuck(x, o->watchdog_s);
+        print_stuck(x);
         return;
     }
     printf("  step          %.3f ms", x->step_s * 1e3);
@@ -287,6 +344,7 @@ static void print_one(const struct ls_cli *cli, const struct ls_scenario *s, con
         printf(", %.0f tokens/s, %.1f per rank, MFU %.2f %%", x->tokens_s, x->tokens_s / (double)x->job.ranks, 100 * x->mfu);
     printf("\n");
     print_budget(x);
+    print_longest(x);
     if (s->kind != LS_PLAN_RAW)
         print_memory(x);
 }
@@ -377,7 +435,33 @@ static void json_memory(struct ls_json *j, const struct ls_sim_class *k)
     ls_json_end_object(j);
 }
 
-static void json_stuck(struct ls_json *j, const struct ls_simulation *x, double watchdog_s)
+static void json_fate(struct ls_json *j, const struct ls_simulation *x)
+{
+    const struct ls_fate *f = &x->fate;
+    struct ls_str text = { 0 };
+    bool ends = f->kind == LS_FATE_SILENT || f->kind == LS_FATE_STALL;
+    print_fate(x, &text);
+    ls_json_key(j, "fate");
+    ls_json_object(j);
+    json_text(j, "kind", ls_fate_name(f->kind));
+    ls_json_key(j, "dies");
+    ls_json_bool(j, !ends || f->killed);
+    if (ends)
+        json_real(j, "done_at_ms", (double)f->end_ps * 1e-9);
+    if (f->killed)
+        json_real(j, "killed_at_ms", (double)f->killed_ps * 1e-9);
+    if (f->given_up) {
+        json_uint(j, "gave_up_rank", f->gave_up);
+        json_text(j, "gave_up_on", comm_name(x, f->gave_up_comm));
+        json_real(j, "gave_up_at_ms", (double)f->gave_up_ps * 1e-9);
+    }
+    json_uint(j, "pairs_that_differ", f->silent.pairs);
+    json_text(j, "text", ls_str_text(&text));
+    ls_json_end_object(j);
+    ls_str_release(&text);
+}
+
+static void json_stuck(struct ls_json *j, const struct ls_simulation *x)
 {
     struct ls_str text = { 0 };
     ls_json_key(j, "pending");
@@ -395,12 +479,14 @@ static void json_stuck(struct ls_json *j, const struct ls_simulation *x, double 
     }
     ls_json_end_array(j);
     ls_str_clear(&text);
-    print_watchdog(x, watchdog_s, &text);
-    json_text(j, "watchdog", ls_str_text(&text));
+    json_fate(j, x);
+    if (x->fate.killed)
+        print_watchdog(x, &text);
+    json_text(j, "watchdog", x->fate.killed ? ls_str_text(&text) : NULL);
     ls_str_release(&text);
 }
 
-static void json_row(struct ls_json *j, const struct options *o, const struct row *r)
+static void json_row(struct ls_json *j, const struct row *r)
 {
     const struct ls_simulation *x = &r->sim;
     ls_json_object(j);
@@ -422,7 +508,7 @@ static void json_row(struct ls_json *j, const struct options *o, const struct ro
     json_uint(j, "end_ps", x->run.end_ps);
     json_uint(j, "events", x->run.events);
     if (!x->run.complete) {
-        json_stuck(j, x, o->watchdog_s);
+        json_stuck(j, x);
         ls_json_end_object(j);
         return;
     }
@@ -431,6 +517,8 @@ static void json_row(struct ls_json *j, const struct options *o, const struct ro
     json_real(j, "tokens_per_s", x->tokens_s);
     json_real(j, "model_flops", x->model_flops);
     json_real(j, "mfu", x->mfu);
+    ls_json_key(j, "outlasts_watchdog");
+    ls_json_bool(j, outlasts_watchdog(x));
     json_budget(j, x->budget_s);
     ls_json_key(j, "oom");
     ls_json_bool(j, x->oom);
@@ -518,11 +606,11 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         ls_json_key(&j, "runs");
         ls_json_array(&j);
         for (size_t i = 0; i < count; i++)
-            json_row(&j, &o, &rows[i]);
+            json_row(&j, &rows[i]);
         ls_json_end_array(&j);
         ls_cli_json_close(&j);
     } else if (rc == LS_OK && count == 1) {
-        print_one(cli, &s, &o, &rows[0]);
+        print_one(cli, &s, &rows[0]);
     } else if (rc == LS_OK) {
         print_table(&s, rows, count);
     }
@@ -544,12 +632,12 @@ static const struct ls_option options[] = {
     { "batches", "LIST", "of contract (as `execution:` says; the default), uniform (all ranks alike), mixed (each its own)" },
     { "seed", "N", "of what the ranks hold and of the jitter (default 1)" },
     { "steps", "N", "steps to simulate (default 1)" },
-    { "spread", "PERCENT", "ranks are up to this much slower than nominal, by chance" },
-    { "jitter", "PERCENT", "each computation takes up to this much more or less, by chance" },
+    { "spread", "PERCENT", "ranks are up to this much slower than nominal, by chance; default: the scenario's `spread:`" },
+    { "jitter", "PERCENT", "each computation takes up to this much more or less, by chance; default: the scenario's `jitter:`" },
     { "collectives", "FILE", "measured collectives, as nccl-tests prints them; override the formula" },
     { "network", "NAME", "maxmin (default) or simgrid" },
     { "trace", "FILE", "save the run as a Chrome trace, for ui.perfetto.dev" },
-    { "watchdog", "SECONDS", "timeout of PyTorch's watchdog (default 600)" },
+    { "watchdog", "SECONDS", "limit of PyTorch's watchdog; default: the scenario's `watchdog:`, else 600" },
     { "force", NULL, "simulate a plan that set-up refuses" },
     { "no-check", NULL, "do not look for a failing run first" },
     { "no-fold", NULL, "simulate every rank, also those that behave alike" },

@@ -47,12 +47,18 @@ struct ls_run_options {
     enum ls_start start;
     bool unbuffered_send;  /* L3: a send completes with its receive; otherwise when it is issued */
     size_t run_ahead;      /* host may be at most this many unfinished stream ops ahead; 0: no bound */
+    bool as_nccl;          /* goes on as NCCL does: ops that differ and pass unnoticed (ls_diff_seen_as silent) are paired and counted */
     uint64_t seed;         /* schedule; 0: the canonical one (lowest rank first) */
     /* L3 with LS_START_ANY: which of `count` startable kernels (by rank, then stream) takes its slots next, in [0, count).
      * Asked when nothing else can move. NULL: as soon as they fit; with a seed, by chance. */
     size_t (*choose)(void *context, size_t count);
     void *choose_context;
 };
+
+/* as_nccl: how many pairs passed; the first of them. */
+struct ls_silent { size_t pairs; const struct ls_op *a, *b; uint32_t rank_a, rank_b; };
+/* A member that waited too long gives up: it goes on without the op, or raises (sim/fate.h). */
+enum ls_lost { LS_LOST_NOT, LS_LOST_GO_ON, LS_LOST_RAISE };
 
 struct ls_at { uint32_t rank; uint32_t segment, op; }; /* an op of a job */
 

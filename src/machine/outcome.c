@@ -661,7 +661,7 @@ static void count_ops(const struct ls_run *x, struct ls_outcome *out)
     }
 }
 
-static bool all_finished(const struct ls_run *x)
+bool ls_outcome_finished(const struct ls_run *x)
 {
     for (uint32_t r = 0; r < x->p.job->ranks; r++) {
         for (size_t s = 0; s < x->p.streams; s++)
@@ -683,7 +683,7 @@ void ls_outcome_read(const struct ls_run *x, struct ls_arena *arena, struct ls_o
     for (uint32_t r = 0; r < x->p.job->ranks && stopped == LS_NO_ID; r++)
         if (x->stopped[r])
             stopped = r;
-    bool finished = stopped == LS_NO_ID && all_finished(x);
+    bool finished = stopped == LS_NO_ID && ls_outcome_finished(x);
     if (!finished)
         read_pending(x, arena, out);
     if (read_mismatch(x, out) || finished)

@@ -4,6 +4,7 @@
 
 #include "machine/run.h"
 
+bool ls_outcome_finished(const struct ls_run *x); /* every stream and thread got to its end */
 void ls_outcome_read(const struct ls_run *x, struct ls_arena *arena, struct ls_outcome *out);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum ls_path ls_guard_state(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_t guard)
 {
@@ -192,6 +193,15 @@ static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_task *s)
     }
 }
 
+static bool passes(struct ls_run *x, const struct ls_op *a, uint32_t rank_a, const struct ls_op *b, uint32_t rank_b)
+{
+    if (!x->o->as_nccl || strcmp(ls_diff_seen_as(ls_op_diff(x->p.job->tables, a, b), a, b), "silent") != 0)
+        return false;
+    if (!x->silent.pairs++)
+        x->silent = (struct ls_silent){ 1, a, b, rank_a, rank_b };
+    return true;
+}
+
 /* A started step reached the head of its FIFO. */
 static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const struct ls_task *s)
 {
@@ -203,11 +213,17 @@ static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const
     uint32_t group = g->group[r], id = x->p.group_base[s->fifo] + group;
     struct ls_meeting *m = &x->meeting[id];
     const struct ls_op *op = &t->from->op[s->op];
+    if (m->lost) {
+        ls_push(&x->full, (uint64_t)LS_ITEM_LOST << 32 | (r * x->p.comms + s->fifo));
+        return;
+    }
     if (m->arrived++ == 0) {
         m->sig = s->sig;
         m->agreed = op->value;
+        m->first = op;
+        m->first_rank = r;
     } else {
-        m->bad |= m->sig != s->sig;
+        m->bad |= m->sig != s->sig && !passes(x, m->first, m->first_rank, op, r);
         if (op->kind == LS_OP_DECIDE)
             m->agreed = contribute(op->reduce, m->agreed, op->value);
     }
@@ -337,7 +353,9 @@ static void complete_pair(struct ls_run *x, uint32_t receiver)
     const struct ls_task *a = step_at(x, x->p.port[sender].rank, x->buffered ? from->match : from->next);
     const struct ls_task *b = step_at(x, x->p.port[receiver].rank, to->next);
     to->queued = false;
-    if (a->sig != b->sig) {
+    const struct ls_op *send = &ls_table_at(x, x->p.port[sender].rank, ls_key_segment(x->buffered ? from->match : from->next))->from->op[a->op];
+    const struct ls_op *recv = &ls_table_at(x, x->p.port[receiver].rank, ls_key_segment(to->next))->from->op[b->op];
+    if (a->sig != b->sig && !passes(x, send, x->p.port[sender].rank, recv, x->p.port[receiver].rank)) {
         from->bad = to->bad = true;
         return;
     }
@@ -363,9 +381,43 @@ static void complete_sent(struct ls_run *x, uint32_t port)
     }
 }
 
+/* The rank's op at the head of this FIFO fails: the framework goes on without it, or the rank raises. */
+static void lose(struct ls_run *x, uint32_t r, uint32_t comm)
+{
+    uint64_t *next = &x->fifo[r * x->p.comms + comm];
+    const struct ls_table *t = ls_table_at(x, r, ls_key_segment(*next));
+    const struct ls_task *s = &t->step[t->fifo_step[ls_key_index(*next)]];
+    const struct ls_meeting *m = &x->meeting[x->p.group_base[comm] + x->p.job->comm[comm].group[r]];
+    if (m->lost == LS_LOST_RAISE || t->from->op[s->op].kind == LS_OP_DECIDE) {
+        if (!x->dead)
+            x->dead = LS_NEW(x->arena, bool, x->p.job->ranks);
+        x->dead[r] = true;
+        return;
+    }
+    leave_bundle(x, r, s);
+    *next = skip_fifo(x, r, comm, *next + 1);
+    arrive_if_started(x, r, *next);
+}
+
+void ls_run_give_up(struct ls_run *x, uint32_t id, enum ls_lost how)
+{
+    uint32_t comm = ls_comm_of_group(x, id);
+    const struct ls_groups *g = &x->p.job->comm[comm];
+    struct ls_meeting *m = &x->meeting[id];
+    uint32_t group = id - x->p.group_base[comm];
+    m->lost = (uint8_t)how;
+    m->arrived = 0;
+    m->bad = false;
+    for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++)
+        arrive_if_started(x, g->rank[i], x->fifo[g->rank[i] * x->p.comms + comm]);
+}
+
 void ls_run_complete(struct ls_run *x, uint64_t item)
 {
     switch (item >> 32) {
+    case LS_ITEM_LOST:
+        lose(x, (uint32_t)item / (uint32_t)x->p.comms, (uint32_t)item % (uint32_t)x->p.comms);
+        break;
     case LS_ITEM_MEETING:
         complete_meeting(x, (uint32_t)item);
         break;
@@ -627,7 +679,7 @@ static bool move_host(struct ls_run *x, uint32_t r, uint32_t thread, bool once)
 
 static void move_rank(struct ls_run *x, uint32_t r)
 {
-    bool moved = true;
+    bool moved = !x->dead || !x->dead[r];
     while (moved) {
         moved = false;
         for (uint32_t t = 0; t < x->p.threads; t++)

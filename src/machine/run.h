@@ -14,6 +14,8 @@ struct ls_meeting { /* of one group */
     bool bad;            /* two arrived members differ: it never completes */
     uint64_t agreed;     /* decide: what the arrived members contributed, reduced */
     size_t done;         /* ops completed on this group: k of the one that is next */
+    const struct ls_op *first; uint32_t first_rank; /* of those that arrived */
+    uint8_t lost;        /* enum ls_lost: a member gave up waiting here */
 };
 struct ls_port {         /* one direction of p2p, seen from one rank */
     uint64_t next;       /* key into fifo_step */
@@ -45,7 +47,8 @@ struct ls_run_clock {
     /* Everything that a meeting or pair needs is there; the clock calls ls_run_complete(x, item) when it is done. */
     void (*met)(void *context, uint64_t item);
 };
-enum { LS_ITEM_MEETING = 0, LS_ITEM_PAIR = 1, LS_ITEM_SENT = 2 }; /* high half of an item; low half: group id, or port (PAIR: the receiver's) */
+enum { LS_ITEM_MEETING = 0, LS_ITEM_PAIR = 1, LS_ITEM_SENT = 2,
+       LS_ITEM_LOST = 3 /* rank * comms + comm */ }; /* high half of an item; low half: group id, or port (PAIR: the receiver's) */
 
 struct ls_run {
     struct ls_prepared p;
@@ -71,6 +74,8 @@ struct ls_run {
     bool *stopped;       /* [ranks] reached a stop */
     size_t *steps_done;  /* [ranks] */
     size_t collectives;
+    struct ls_silent silent;
+    bool *dead;          /* [ranks] raised while it waited; NULL: none did */
 
     uint32_t *queue;     /* ranks that may be able to move: a ring */
     size_t queue_head, queued;
@@ -86,6 +91,9 @@ void ls_run_to_end(struct ls_run *x);
 void ls_run_close(struct ls_run *x); /* memory of the arena stays */
 void ls_run_wake(struct ls_run *x, uint32_t r);          /* looks at this rank again */
 void ls_run_complete(struct ls_run *x, uint64_t item);   /* an item of clock->met */
+/* A member of the group does not wait any longer: its connections close, and with them the group. All members that have arrived, and each
+ * that arrives later, leave what they wait for undone; with LS_LOST_RAISE, or at a decide, they raise and move no more. */
+void ls_run_give_up(struct ls_run *x, uint32_t group_id, enum ls_lost how);
 uint32_t ls_comm_of_group(const struct ls_run *x, uint32_t id); /* of a group id, as in group_base */
 
 static inline uint64_t ls_key(uint64_t segment, uint64_t index) { return segment << 32 | index; }

@@ -6,6 +6,7 @@
  *   units.c        units, registered_forward_methods
  *   batching.c     batch
  *   runtime.c      runtime, step, loss, platform, expect
+ *   timing.c       simulate
  *   contracts.c    what set-up refuses under the proposed rules
  *   compile.c      plan, letters, system
  *   raw.c          program; program.c makes a system of it
@@ -65,7 +66,7 @@ LS_MUST_USE enum ls_code ls_load_runtime(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_step(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_raw(struct loader *l);
 LS_MUST_USE enum ls_code ls_compile_raw(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err);
-LS_MUST_USE enum ls_code ls_load_rest(struct loader *l); /* loss, platform, expect */
+LS_MUST_USE enum ls_code ls_load_rest(struct loader *l); /* loss, platform, simulate, expect */
 
 /* Sizes of the free dimensions, and which exist. */
 uint32_t ls_scenario_free_dims(const struct ls_mesh *m);

@@ -73,7 +73,9 @@ static enum ls_code load_l3(struct loader *l, const struct ls_yaml_node *n)
 
 enum ls_code ls_load_runtime(struct loader *l)
 {
-    static const char *const keys[] = { "fsdp2", "level", "l3", NULL }, *const levels[] = { "L1", "L2", "L3", NULL };
+    #define STYLE_NAME(id, name) name,
+    static const char *const keys[] = { "fsdp2", "activations", "level", "l3", NULL }, *const levels[] = { "L1", "L2", "L3", NULL },
+                      *const styles[] = { LS_ACTIVATION_STYLES(STYLE_NAME) NULL };
     struct ls_scenario *s = l->s;
     const struct ls_yaml_node *n = section(l, "runtime"), *v;
     /* AutoModel installs the guard in its parallelizers; explicit units are plain PyTorch, which has none. */
@@ -91,6 +93,13 @@ enum ls_code ls_load_runtime(struct loader *l)
     }
     if ((v = ls_yaml_get(n, "l3")))
         TRY(load_l3(l, v));
+    if ((v = ls_yaml_get(n, "activations"))) {
+        size_t which = 0;
+        if (s->kind == LS_PLAN_RAW)
+            return ls_fail(l->err, LS_EINPUT, v->at, "'activations' has no meaning for a raw program");
+        TRY(ls_yaml_choice(v, "activations", styles, &which, l->err));
+        s->activations = (enum ls_activation_style)which;
+    }
     if (!(v = ls_yaml_get(n, "fsdp2")))
         return LS_OK;
     if (s->kind == LS_PLAN_RAW)
@@ -177,5 +186,6 @@ enum ls_code ls_load_rest(struct loader *l)
     }
     if ((n = section(l, "platform")))
         TRY(ls_load_path(l, n, "platform", false, &l->s->platform));
+    TRY(ls_timing_read(section(l, "simulate"), l->s->arena, &l->s->timing, l->err));
     return (n = section(l, "expect")) ? load_expect(l, n) : LS_OK;
 }

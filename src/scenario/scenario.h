@@ -8,6 +8,7 @@
 #include "machine/machine.h"
 #include "plan/plan.h"
 #include "scenario/keys.h"
+#include "scenario/timing.h"
 
 enum ls_plan_kind { LS_PLAN_POLICY, LS_PLAN_UNITS, LS_PLAN_RAW };
 struct ls_key_note { const char *key; enum ls_key_effect effect; const char *why; struct ls_loc at; };
@@ -45,6 +46,8 @@ struct ls_scenario {
     struct ls_step_policy step;
     bool mean;                               /* gradient expected: mean over replicas (else sum) */
     const char *platform;                    /* path of a platform file, or NULL */
+    struct ls_timing timing;                 /* `simulate:` */
+    enum ls_activation_style activations;
     struct ls_expect expect;
     struct ls_key_note *note; size_t notes;  /* AutoModel's own keys that occur */
 };

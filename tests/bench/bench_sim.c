@@ -1,10 +1,14 @@
-/* Speed of the simulator. CSV on stdout.
+/* Speed of the simulator. CSV on stdout. Times are CPU seconds of this process, on one core; an event is one pop of the queue.
  *
- *   queue   hold model: pop the earliest event, push one at a random later time; n pending, all times distinct
- *   core    n ranks on one GPU each of n that only compute, each op of its own length: n pending events, of the whole machine
- *   step    FSDP2-like step: 80 language layers, 27 tower layers, half of the ranks without images, on 8 x H100 nodes; every
- *           rank simulated by itself, with a speed of its own */
-#include "sim/sim.h"
+ *   queue     hold model: pop the earliest event, push one at a random later time; n pending, all times distinct
+ *   core      the whole machine: n ranks that only compute, each op of its own length, so n distinct pending times at any moment. An
+ *             event ends a computation: the queue's pop, the machine's rules for the rank (stream, host thread), the issue time and
+ *             jittered length of the next op, the push. All of ls_sim_run counts, opening and reading the end state too
+ *   step      FSDP2-like step: 80 language layers, 27 tower layers, half of the ranks without images, on 8 x H100 nodes; every
+ *             rank simulated by itself, with a speed of its own
+ *   scenario  scenarios/timing/step-of-4096.yaml as `lockstep simulate` runs it: reading the files, check with gradients and races,
+ *             drawing and compiling the batches, pricing, memory by category, 4,096 distinct ranks by the clock */
+#include "sim/simulate.h"
 
 #include "base/hash.h"
 #include "base/vec.h"
@@ -261,13 +265,48 @@ static void bench_step(size_t ranks, bool fold, bool alike)
     row(name, ranks, events, seconds, repeats);
 }
 
+static void bench_scenario(void)
+{
+    enum { RUNS = 3, RANKS = 4096 };
+    double seconds[RUNS];
+    uint64_t events = 0, end = 0;
+    for (size_t i = 0; i < RUNS; i++) {
+        struct ls_arena a;
+        struct ls_scenario s;
+        struct ls_assessment v;
+        struct ls_simulation x;
+        struct ls_error err = { 0 };
+        struct ls_assess_options ao = { .variant = LS_AS_WRITTEN, .check = { .gradients = true, .races = true } };
+        struct ls_simulate_options o = { .variant = LS_AS_WRITTEN, .fold = true, .seed = 1 };
+        double from = cpu_s();
+        ls_arena_init(&a, 0);
+        struct ls_names *names = ls_names_open();
+        expect(ls_scenario_load(LS_SOURCE_DIR "/scenarios/timing/step-of-4096.yaml", &a, names, &s, &err) == LS_OK, err.text);
+        expect(ls_assess(&s, &ao, &a, &v, &err) == LS_OK, err.text);
+        expect(v.verdict == LS_SAFE, "check does not call the scenario safe");
+        expect(ls_simulate(&s, &o, &a, &x, &err) == LS_OK, err.text);
+        expect(x.run.complete && x.job.ranks == RANKS && x.run.classes == RANKS, "not every rank was simulated by itself");
+        expect(!end || end == x.run.end_ps, "two runs differ");
+        events = x.run.events;
+        end = x.run.end_ps;
+        ls_simulation_release(&x);
+        ls_assessment_release(&v);
+        ls_names_close(names);
+        ls_arena_release(&a);
+        seconds[i] = cpu_s() - from;
+    }
+    row("scenario", RANKS, events, seconds, RUNS);
+}
+
 int main(void)
 {
     printf("case,n,events,median_cpu_s,least_s,most_s,M_events_per_s,ns_per_event,max_rss_MiB\n");
     double few = bench_queue(1024), many = bench_queue(65536);
     printf("# queue: cost per event from 1,024 to 65,536 pending: x %.2f (bound 2)\n", many / few);
-    few = bench_core(1024, 1024), many = bench_core(65536, 128);
-    printf("# core: cost per event from 1,024 to 65,536 pending: x %.2f\n", many / few);
+    few = bench_core(1024, 2048), many = bench_core(65536, 64);
+    printf("# core: cost per event from 1,024 to 65,536 pending: x %.2f (bound 2); %.2f M events/s at 65,536 (bound 2)\n", many / few, 1e-6 / many);
+    bench_scenario();
+    printf("# scenario: bounds 10 s and 2048 MiB\n");
     for (size_t ranks = 64; ranks <= 4096; ranks *= 8)
         bench_step(ranks, false, false);
     bench_step(4096, false, true);

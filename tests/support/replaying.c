@@ -239,6 +239,9 @@ bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, e
     o.check.gradients = true;
     o.check.races = true;
     bool ok = true, assessed = false, loaded = ls_scenario_load(path, &arena, names, &s, &err) == LS_OK;
+    enum { RANKS_MAX = 64, FEWER = 8 }; /* jobs of thousands of ranks are for the simulator: the same plan on fewer */
+    if (loaded && s.batch.execution != LS_EXEC_TABLE && s.mesh.shard > RANKS_MAX)
+        s.mesh.shard = FEWER;
     if (loaded && repairs == REPLAYING_SMALL)
         o.repairs = s.kind != LS_PLAN_RAW && 4 * ls_model_elements(&s.model) <= bytes_max;
     if (!loaded || ls_assess(&s, &o, &arena, &a, &err) != LS_OK) {

@@ -53,6 +53,8 @@ static bool witness(struct sim_agreement *a, const struct ls_scenario *s, const 
     return good;
 }
 
+enum { REPLICAS_MAX = 64 }; /* runs of thousands of ranks are the bench's */
+
 static bool drawn(struct sim_agreement *a, const struct ls_scenario *s, const struct ls_assessment *v, struct ls_simulate_options o,
                   unsigned seeds, struct ls_str *why)
 {
@@ -62,6 +64,8 @@ static bool drawn(struct sim_agreement *a, const struct ls_scenario *s, const st
         struct ls_simulation x;
         ls_arena_init(&arena, 0);
         o.seed = seed;
+        if (s->batch.execution != LS_EXEC_TABLE && s->mesh.replicate * s->mesh.shard > REPLICAS_MAX)
+            o.replicas = REPLICAS_MAX;
         enum ls_code rc = ls_simulate(s, &o, &arena, &x, &err);
         bool good = rc == LS_OK && !x.refusal.rule && (x.run.complete || of_machine(v->verdict) || v->verdict == LS_UNDECIDED);
         if (rc != LS_OK)

@@ -1,5 +1,4 @@
-/* The section `simulate:` of a scenario. */
-#include "sim/simulate.h"
+#include "scenario/timing.h"
 
 #include <string.h>
 
@@ -48,15 +47,46 @@ static enum ls_code read_batches(const struct ls_yaml_node *n, struct ls_distrib
     return LS_OK;
 }
 
-enum ls_code ls_simulate_setup_read(const struct ls_scenario *s, struct ls_simulate_setup *out, struct ls_error *err)
+static enum ls_code read_timeouts(const struct ls_yaml_node *n, struct ls_arena *arena, struct ls_timing *out, struct ls_error *err)
 {
-    static const char *const keys[] = { "optimizer", "activations", "recompute", "logits_held", "batches", NULL };
+    static const char *const keys[] = { "after", "then", NULL }, *const reactions[] = { "raise", "go_on", NULL };
+    enum { SECONDS_MAX = 1000000 };
+    TRY(ls_yaml_map(n, "timeouts", err));
+    out->timeout = LS_NEW(arena, struct ls_timeout, n->count);
+    for (size_t i = 0; i < n->count; i++) {
+        const struct ls_yaml_node *v = n->pair[i].value, *k;
+        struct ls_timeout *t = &out->timeout[out->timeouts++];
+        size_t which = 0;
+        *t = (struct ls_timeout){ .comm = n->pair[i].key->text, .at = n->pair[i].key->at };
+        TRY(ls_yaml_check_keys(v, t->comm, keys, err));
+        if (!(k = ls_yaml_get(v, "after")))
+            return ls_fail(err, LS_EINPUT, v->at, "'after' is missing in '%.60s'", t->comm);
+        TRY(ls_yaml_uint(k, "after", 1, SECONDS_MAX, &t->after_s, err));
+        if ((k = ls_yaml_get(v, "then")))
+            TRY(ls_yaml_choice(k, "then", reactions, &which, err));
+        t->go_on = which == 1;
+    }
+    return LS_OK;
+}
+
+static enum ls_code read_percent(const struct ls_yaml_node *map, const char *key, uint64_t most, unsigned *out, struct ls_error *err)
+{
+    const struct ls_yaml_node *n = ls_yaml_get(map, key);
+    uint64_t value = 0;
+    if (n)
+        TRY(ls_yaml_uint(n, key, 0, most, &value, err));
+    *out = (unsigned)value;
+    return LS_OK;
+}
+
+enum ls_code ls_timing_read(const struct ls_yaml_node *n, struct ls_arena *arena, struct ls_timing *out, struct ls_error *err)
+{
+    static const char *const keys[] = { "optimizer", "recompute", "logits_held", "batches", "spread", "jitter", "watchdog", "timeouts", NULL };
 #define PLAIN_NAME(id, name) name,
-    static const char *const optimizers[] = { LS_OPTIMIZERS(PLAIN_NAME) NULL };
-    static const char *const styles[] = { "torch_eager", "torch_compile", NULL }, *const recompute[] = { "none", "selective", NULL };
-    const struct ls_yaml_node *n = ls_yaml_get(s->document, "simulate"), *v;
+    static const char *const optimizers[] = { LS_OPTIMIZERS(PLAIN_NAME) NULL }, *const recompute[] = { "none", "selective", NULL };
+    const struct ls_yaml_node *v;
     size_t which = 0;
-    *out = (struct ls_simulate_setup){ .logits_held = true };
+    *out = (struct ls_timing){ .logits_held = true };
     if (!n)
         return LS_OK;
     TRY(ls_yaml_check_keys(n, "simulate", keys, err));
@@ -64,15 +94,17 @@ enum ls_code ls_simulate_setup_read(const struct ls_scenario *s, struct ls_simul
         TRY(ls_yaml_choice(v, "optimizer", optimizers, &which, err));
         out->optimizer = (enum ls_optimizer)which;
     }
-    if ((v = ls_yaml_get(n, "activations"))) {
-        TRY(ls_yaml_choice(v, "activations", styles, &which, err));
-        out->style = (enum ls_activation_style)which;
-    }
     if ((v = ls_yaml_get(n, "recompute"))) {
         TRY(ls_yaml_choice(v, "recompute", recompute, &which, err));
         out->selective = which == 1;
     }
     if ((v = ls_yaml_get(n, "logits_held")))
         TRY(ls_yaml_bool(v, "logits_held", &out->logits_held, err));
+    TRY(read_percent(n, "spread", 100, &out->spread, err));
+    TRY(read_percent(n, "jitter", 50, &out->jitter, err));
+    if ((v = ls_yaml_get(n, "watchdog")))
+        TRY(ls_yaml_uint(v, "watchdog", 1, 1000000, &out->watchdog_s, err));
+    if ((v = ls_yaml_get(n, "timeouts")))
+        TRY(read_timeouts(v, arena, out, err));
     return (v = ls_yaml_get(n, "batches")) ? read_batches(v, &out->batches, err) : LS_OK;
 }
