@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Bytes of parameters, gradients and buffers of all ranks: larger jobs run without data, and train only when told to. */
 enum { DATA_MAX = 1 << 30 };
@@ -142,6 +143,10 @@ static enum ls_code train(struct ls_scenario *s, const struct options *o, const 
                           struct ls_arena *arena, struct result *r, struct ls_error *err)
 {
     struct ls_train_case c = { s, &r->compiled, &r->assignment, &r->setup, vlm };
+    double need = (double)ls_train_bytes_least(&c), have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (need > have)
+        return ls_fail(err, LS_EBACKEND, s->model.flow.at, "training needs more than %.3g GB for parameters, gradients and optimizer; this machine has %.3g GB",
+                       1e-9 * need, 1e-9 * have);
     enum ls_code rc = ls_train_run(&c, &r->how, arena, &r->train, err);
     if (rc != LS_OK)
         return rc;
@@ -330,7 +335,8 @@ static void print_memory(const struct result *r, struct ls_str *out)
 
 static void print_untrained(const struct result *r, const struct options *o, struct ls_str *out)
 {
-    ls_str_printf(out, "  training    none, patterns instead: %s\n", o->math == MATH_PATTERNS ? "patterns were asked for" : r->untrained.code ? r->untrained.text : "pairing by position corrupts what it meets");
+    const char *why = r->untrained.code ? r->untrained.text : o->math == MATH_PATTERNS ? "patterns were asked for" : "pairing by position corrupts what it meets";
+    ls_str_printf(out, "  training    none%s: %s\n", r->accounting ? "" : ", patterns instead", why);
 }
 
 static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct result *r)
