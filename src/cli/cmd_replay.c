@@ -143,9 +143,9 @@ static enum ls_code train(struct ls_scenario *s, const struct options *o, const 
                           struct ls_arena *arena, struct result *r, struct ls_error *err)
 {
     struct ls_train_case c = { s, &r->compiled, &r->assignment, &r->setup, vlm };
-    double need = (double)ls_train_bytes_least(&c), have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double need = (double)ls_train_bytes(&c), have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (need > have)
-        return ls_fail(err, LS_EBACKEND, s->model.flow.at, "training needs more than %.3g GB for parameters, gradients and optimizer; this machine has %.3g GB",
+        return ls_fail(err, LS_EBACKEND, s->model.flow.at, "training needs about %.3g GB for parameters, gradients and optimizer; this machine has %.3g GB",
                        1e-9 * need, 1e-9 * have);
     enum ls_code rc = ls_train_run(&c, &r->how, arena, &r->train, err);
     if (rc != LS_OK)

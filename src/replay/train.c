@@ -95,16 +95,16 @@ void ls_train_release(struct ls_train_case *c)
     *c = (struct ls_train_case){ 0 };
 }
 
-uint64_t ls_train_bytes_least(const struct ls_train_case *c)
+uint64_t ls_train_bytes(const struct ls_train_case *c)
 {
     const struct ls_engine_setup *s = c->setup;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < s->params; i++) {
         const struct ls_engine_param *p = &s->param[i];
-        uint64_t shard = ls_param_padded(s, i);
-        bytes += shard * ls_dtype_bytes(p->dtype);
+        uint64_t shard = ls_param_padded(s, i), full = p->unit == LS_NO_ID ? 0 : shard * s->shard;
+        bytes += shard * ls_dtype_bytes(p->dtype) + full * ls_dtype_bytes(p->compute);
         if (p->trains)
-            bytes += shard * (ls_dtype_bytes(p->grad) + (p->dtype == LS_DTYPE_F32 ? 2 : 3) * sizeof(float));
+            bytes += (full ? full : shard) * ls_dtype_bytes(p->grad) + shard * (p->dtype == LS_DTYPE_F32 ? 2 : 3) * sizeof(float);
     }
     return bytes * s->job->ranks;
 }

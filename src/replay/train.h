@@ -43,8 +43,8 @@ LS_MUST_USE enum ls_code ls_train_steps(const struct ls_scenario *s, const struc
 LS_MUST_USE enum ls_code ls_train_prepare(const struct ls_scenario *s, const struct ls_variant *variant, const struct ls_train_options *o,
                                           struct ls_arena *arena, struct ls_train_case *out, struct ls_error *err);
 void ls_train_release(struct ls_train_case *c); /* of ls_train_prepare; also after its failure */
-/* What all ranks together hold at least when a step ends: sharded parameters, their gradients and optimizer states. */
-uint64_t ls_train_bytes_least(const struct ls_train_case *c);
+/* About what all ranks together hold without activations: parameters sharded and all gathered, gradients, optimizer states. */
+uint64_t ls_train_bytes(const struct ls_train_case *c);
 
 /* A step of all ranks. NAN: not known, as everything of a step that did not end on every rank, times included. */
 struct ls_train_step {
