@@ -66,7 +66,8 @@ static struct ls_ratio ratio_of(uint64_t x)
 
 enum { CHUNK = 32 }; /* shares looked at together in the second pass */
 
-struct share { uint32_t rank, microbatch, step; uint64_t times; };
+/* Segment and microbatch: where any number of microbatches is allowed, segments share a label. */
+struct share { uint32_t rank, segment, microbatch, step; uint64_t times; };
 
 /* The k-th reduction of a group. */
 struct meeting { size_t arrived; uint64_t *sum; uint32_t *rank; };
@@ -100,16 +101,17 @@ static uint64_t *value(const struct walk *w, uint64_t *table, size_t row, uint32
     return table + (row * w->params + param) * w->width;
 }
 
-static void weigh(const struct walk *w, uint32_t rank, uint32_t microbatch, uint32_t step, uint64_t *out)
+static void weigh(const struct walk *w, struct share s, uint64_t *out)
 {
     if (w->only == LS_NO_ID) {
-        uint64_t key = ls_hash_mix(ls_hash_mix(rank, microbatch), step);
+        uint64_t key = ls_hash_mix(ls_hash_mix(s.rank, (uint64_t)s.segment << 32 | s.microbatch), s.step);
         for (size_t i = 0; i < w->width; i++)
             out[i] = reduce61(ls_hash(&key, sizeof key, 77 + i));
         return;
     }
     for (size_t i = 0; i < w->width; i++)
-        out[i] = i < w->looks && w->look[i].rank == rank && w->look[i].microbatch == microbatch && w->look[i].step == step;
+        out[i] = i < w->looks && w->look[i].rank == s.rank && w->look[i].segment == s.segment &&
+                 w->look[i].microbatch == s.microbatch && w->look[i].step == s.step;
 }
 
 static void add_scaled(const struct walk *w, uint64_t *to, const uint64_t *from, uint64_t factor)
@@ -245,7 +247,7 @@ static bool advance(struct walk *w, uint32_t rank)
                         continue;
                     uint64_t weight[CHUNK], *from = is_copy(op) ? value(w, w->local, rank, q) : value(w, w->input, rank, q);
                     if (is_share(op)) {
-                        weigh(w, rank, op->microbatch, w->steps[rank * w->params + q], weight);
+                        weigh(w, (struct share){ rank, (uint32_t)w->segment[rank], op->microbatch, w->steps[rank * w->params + q], 1 }, weight);
                         add_scaled(w, value(w, w->local, rank, q), weight, 1);
                         continue;
                     }
@@ -335,7 +337,7 @@ static void each_share(struct walk *w, void (*see)(struct walk *w, void *context
                     if (is_step(op))
                         steps[q]++;
                     else
-                        see(w, context, q, (struct share){ r, op->microbatch, steps[q], 1 });
+                        see(w, context, q, (struct share){ r, (uint32_t)s, op->microbatch, steps[q], 1 });
                 }
             }
     }
@@ -344,7 +346,7 @@ static void each_share(struct walk *w, void (*see)(struct walk *w, void *context
 static void expect(struct walk *w, void *context, uint32_t param, struct share share)
 {
     uint64_t weight[CHUNK];
-    weigh(w, share.rank, share.microbatch, share.step, weight);
+    weigh(w, share, weight);
     add_scaled(w, value(w, w->expected, share.step, param), weight, *(const uint64_t *)context);
 }
 
@@ -357,7 +359,7 @@ static void collect(struct walk *w, void *context, uint32_t param, struct share 
     if (param != list->param || share.step != list->step)
         return;
     for (size_t k = list->all.count; k-- > 0 && list->all.at[k].rank == share.rank;)
-        if (list->all.at[k].microbatch == share.microbatch) {
+        if (list->all.at[k].segment == share.segment && list->all.at[k].microbatch == share.microbatch) {
             list->all.at[k].times++;
             return;
         }

@@ -123,7 +123,7 @@ static enum ls_code freeze_modules(const struct proposed *p, const struct ls_yam
         rc = ls_yaml_text(list->item[i], "modules", &path, p->err);
         if (rc != LS_OK)
             break;
-        uint32_t module = ls_model_module(p->m, path);
+        uint32_t module = ls_module_unwrapped(p->m, path);
         if (module == LS_NO_ID)
             return ls_fail_module(p->m, path, "'freeze_config.modules' names", list->item[i]->at, p->err);
         set_subtree(p->m, module, false, p->grad);

@@ -75,6 +75,29 @@ static size_t find_name(const char *leaf)
 
 bool ls_multimodal_name(const char *leaf) { return find_name(leaf) < NAME_COUNT; }
 
+uint32_t ls_module_unwrapped(const struct ls_model *m, const char *path)
+{
+    static const char *const wrappers[] = { "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module" };
+    uint32_t module = ls_model_module(m, path);
+    if (module != LS_NO_ID)
+        return module;
+    struct ls_str out = { 0 };
+    for (const char *p = path; *p;) {
+        size_t length = strcspn(p, ".");
+        bool wrapper = p == path && length == 6 && strncmp(p, "module", 6) == 0; /* of DDP, around the root */
+        for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+            wrapper = wrapper || (strlen(wrappers[i]) == length && strncmp(p, wrappers[i], length) == 0);
+        if (!wrapper) {
+            ls_str_add(&out, out.length ? "." : "");
+            ls_str_addn(&out, p, length);
+        }
+        p += length + (p[length] == '.');
+    }
+    module = out.length ? ls_model_module(m, ls_str_text(&out)) : LS_NO_ID;
+    ls_str_release(&out);
+    return module;
+}
+
 struct resolver {
     const struct ls_model *m;
     LS_VEC(struct ls_spec) spec; /* in tree order */
@@ -135,7 +158,7 @@ static void resolve_by_table(struct resolver *r)
 
 static enum ls_code apply_override(struct resolver *r, const struct ls_override *o, struct ls_error *err)
 {
-    uint32_t module = ls_model_module(r->m, o->path);
+    uint32_t module = ls_module_unwrapped(r->m, o->path);
     if (module == LS_NO_ID)
         return ls_fail_module(r->m, o->path, "multimodal path", o->at, err);
     struct ls_spec *spec = find_spec(r, module);
@@ -226,6 +249,8 @@ enum ls_code ls_multimodal_resolve(const struct ls_model *m, enum ls_rules rules
             rc = apply_override(&r, &override[i], err);
         drop_repeated(&r);
     }
+    for (size_t i = 0; i < r.spec.count; i++)
+        r.spec.at[i].path = m->module[r.spec.at[i].module].name;
     if (rc == LS_OK) {
         specs.spec = ls_arena_copy(m->arena, r.spec.at, r.spec.count * sizeof *r.spec.at);
         specs.count = r.spec.count;
@@ -233,6 +258,22 @@ enum ls_code ls_multimodal_resolve(const struct ls_model *m, enum ls_rules rules
     }
     ls_vec_release(&r.spec);
     return rc;
+}
+
+enum ls_code ls_specs_bind(struct ls_specs *specs, const struct ls_model *m, struct ls_error *err)
+{
+    for (size_t i = 0; i < specs->count; i++)
+        if (ls_model_module(m, ls_name_text(m->names, specs->spec[i].path)) == LS_NO_ID)
+            return ls_fail_module(m, ls_name_text(m->names, specs->spec[i].path), "multimodal path", specs->spec[i].at, err);
+    for (size_t i = 0; i < specs->count; i++) {
+        struct ls_spec spec = specs->spec[i];
+        size_t at = i;
+        spec.module = ls_model_module(m, ls_name_text(m->names, spec.path));
+        for (; at > 0 && specs->spec[at - 1].module > spec.module; at--)
+            specs->spec[at] = specs->spec[at - 1];
+        specs->spec[at] = spec;
+    }
+    return LS_OK;
 }
 
 uint32_t *ls_specs_of_params(const struct ls_model *m, const struct ls_specs *specs, struct ls_arena *arena)

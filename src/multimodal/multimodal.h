@@ -11,7 +11,8 @@
 enum ls_rules { LS_RULES_PROPOSED, LS_RULES_AUTOMODEL };
 enum ls_source { LS_SOURCE_DECLARED, LS_SOURCE_TABLE, LS_SOURCE_NAME, LS_SOURCE_OVERRIDE };
 
-struct ls_spec {               /* stable: names a path, not a live module */
+struct ls_spec {               /* stable: names a path; `module` is where that is in the model it is bound to */
+    uint32_t path;             /* name id of the canonical FQN */
     uint32_t module;
     uint32_t modality, role;   /* name ids; role 0: none ("tower", "projector", "embedder", "resampler", ...) */
     bool conditionally_executed;
@@ -30,6 +31,14 @@ struct ls_override { const char *path, *modality, *role; int conditionally_execu
 LS_MUST_USE enum ls_code ls_multimodal_resolve(const struct ls_model *m, enum ls_rules rules,
                                                const struct ls_override *override, size_t overrides,
                                                struct ls_specs *out, struct ls_error *err);
+
+/* Binds the specs to the model as it is now: after a change of its structure (adapters) the modules have other numbers. Nothing else
+ * is kept: whether a module is frozen is read from requires_grad when it is sharded.
+ *   errors  LS_EINPUT: a path is gone; *specs is then as before */
+LS_MUST_USE enum ls_code ls_specs_bind(struct ls_specs *specs, const struct ls_model *m, struct ls_error *err);
+/* The module of a path in which wrappers may stand (`_orig_mod`, `_checkpoint_wrapped_module`, `_fsdp_wrapped_module`, a leading
+ * `module`), or LS_NO_ID. A module that is really called so comes first. */
+uint32_t ls_module_unwrapped(const struct ls_model *m, const char *path);
 
 bool ls_multimodal_name(const char *leaf); /* one of the 17 leaf names of AutoModel's taxonomy */
 /* [params]: index of the innermost spec around the parameter's module, or LS_NO_ID: a spec's own part is its subtree without the

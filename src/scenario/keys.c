@@ -8,7 +8,7 @@
 #define R LS_KEY_REFUSED
 #define TP "acts on tensor parallelism only"
 #define FRAME "acts only while frames are sharded"
-#define NOT_TODAY "AutoModel has no such key today; it needs rules: proposed"
+#define NOT_TODAY "AutoModel has no such key today; use rules: proposed"
 
 /* AutoModel's are the fields of FSDP2Config, MoEParallelizerConfig, ParallelismSizes and of the freeze_config section. */
 static const struct ls_key_row rows[] = {
@@ -38,9 +38,9 @@ static const struct ls_key_row rows[] = {
     { "distributed", "backend", N, N, 0, "names the process groups' backend" },
     { "distributed", "moe", N, N, 0, "acts on expert parallelism only" },
     { "distributed", "pipeline", N, N, 0, "acts on pipeline parallelism only" },
-    { "distributed", "offload_policy", R, R, 0, "offloading to the host is not modelled" },
-    { "distributed", "frozen_multimodal_sharding", R, R, 0, "write multimodal: {frozen_sharding: ...}" },
-    { "distributed", "cp_vision_frame_sharding", R, R, 0, "write multimodal: {vision: {frame_sharding: ...}}" },
+    { "distributed", "offload_policy", R, R, 0, "offloading to the host is not modelled; leave it out to see what is left" },
+    { "distributed", "frozen_multimodal_sharding", R, R, 0, "AutoModel has no such key any more; write multimodal: {frozen_sharding: ...}" },
+    { "distributed", "cp_vision_frame_sharding", R, R, 0, "AutoModel has no such key any more; write multimodal: {vision: {frame_sharding: ...}}" },
     { "distributed", "rules", H, H, 1, "" },
     { "distributed", "prefetch", H, H, 1, "" },
 
@@ -70,7 +70,7 @@ static const struct ls_key_row rows[] = {
     { "freeze_config", "freeze_audio_tower", H, H, 0, "" },
     { "freeze_config", "freeze_language_model", H, H, 0, "" },
     { "freeze_config", "freeze_video_embedder", H, H, 0, "" },
-    { "freeze_config", "freeze_embeddings", R, N, 0, "AutoModel never reads it for multimodal models" },
+    { "freeze_config", "freeze_embeddings", R, N, 0, "AutoModel never reads it for multimodal models; leave it out, or freeze: [\"**.embed_tokens.**\"]" },
     { "freeze_config", "language_model", H, R, 0, NOT_TODAY },
     { "freeze_config", "modules", H, R, 0, NOT_TODAY },
 };

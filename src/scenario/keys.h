@@ -14,7 +14,7 @@ struct ls_key_row {
     const char *section, *key;
     enum ls_key_effect proposed, automodel; /* under either rule set */
     bool ours;                              /* no key of AutoModel: never listed */
-    const char *why;
+    const char *why;                        /* refused: the reason, and after a semicolon what to write instead */
 };
 const struct ls_key_row *ls_key_rows(size_t *count);
 const struct ls_key_row *ls_key_find(const char *section, const char *key); /* NULL: unknown */

@@ -91,8 +91,14 @@ enum ls_code ls_load_check_keys(struct loader *l, const struct ls_yaml_node *map
         enum ls_key_effect effect = today ? row->automodel : row->proposed;
         if (effect == LS_KEY_REFUSED && ls_yaml_is_null(map->pair[i].value))
             effect = LS_KEY_NO_EFFECT;
-        if (effect == LS_KEY_REFUSED)
-            return ls_fail(l->err, LS_EINPUT, key->at, "'%s' is refused: %s", key->text, row->why);
+        if (effect == LS_KEY_REFUSED) {
+            const char *instead = strstr(row->why, "; ");
+            ls_fail(l->err, LS_EINPUT, key->at, "'%s' is refused: %.*s", key->text,
+                    (int)(instead ? (size_t)(instead - row->why) : strlen(row->why)), row->why);
+            if (instead)
+                ls_hint(l->err, "%s", instead + 2);
+            return LS_EINPUT;
+        }
         if (!row->ours) {
             char full[160];
             snprintf(full, sizeof full, "%s.%s", section, key->text);

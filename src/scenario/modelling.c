@@ -56,7 +56,7 @@ enum ls_code ls_load_model(struct loader *l)
         ls_hint(l->err, checkpoint ? "add 'flow:' with a recorded flow" : "add 'flow:' to the inventory");
         return LS_EINPUT;
     }
-    return (v = ls_yaml_get(n, "peft")) ? load_peft(l, v) : LS_OK;
+    return LS_OK;
 }
 
 static enum ls_code load_overrides(struct loader *l, const struct ls_yaml_node *n, struct ls_override **out, size_t *count)
@@ -136,6 +136,10 @@ enum ls_code ls_load_freeze(struct loader *l)
     size_t overrides;
     TRY(load_overrides(l, section(l, "multimodal"), &override, &overrides));
     TRY(ls_multimodal_resolve(&s->model, s->policy.rules, override, overrides, &s->specs, l->err));
+    if ((n = ls_yaml_get(section(l, "model"), "peft"))) { /* the paths hold; what they are bound to does not */
+        TRY(load_peft(l, n));
+        TRY(ls_specs_bind(&s->specs, &s->model, l->err));
+    }
     if ((n = section(l, "freeze_config")))
         TRY(load_freeze_config(l, n));
     TRY(ls_load_texts(l, section(l, "freeze"), "freeze", &s->freeze.freeze, &s->freeze.freezes));

@@ -23,7 +23,7 @@ static uint32_t queue_comm(const struct naive *n, const struct naive_op *a)
 /* The innermost decide around an op, and its side; NULL for none. */
 static const struct naive_op *inside(const struct naive_rank *r, size_t i, int *side)
 {
-    for (size_t d = i; d-- > r->op[i].segment_first;) {
+    for (size_t d = i; r->decides && d-- > r->op[i].segment_first;) {
         const struct ls_op *o = r->op[d].op;
         if (o->kind != LS_OP_DECIDE || i > d + o->then_count + o->else_count)
             continue;
@@ -742,9 +742,11 @@ void naive_run(struct naive *n, const struct ls_job *job, const struct ls_run_op
         for (uint32_t s = 0; s < job->rank[r].count; s++) {
             const struct ls_segment *seg = job->rank[r].segment[s];
             size_t first = n->rank[r].count;
-            for (uint32_t i = 0; i < seg->count; i++, n->rank[r].count++)
+            for (uint32_t i = 0; i < seg->count; i++, n->rank[r].count++) {
+                n->rank[r].decides |= seg->op[i].kind == LS_OP_DECIDE;
                 n->rank[r].op[n->rank[r].count] = (struct naive_op){ .op = &seg->op[i], .at = { r, s, i }, .index = (uint32_t)n->rank[r].count,
                     .segment_first = first, .segment_end = first + seg->count };
+            }
         }
     }
     uint64_t random = options->seed ^ 0x5bd1e995;

@@ -16,7 +16,7 @@ struct naive_op {
     bool issued, started, paired, done;
     int agreed;                     /* decide: 0 open, 1 non-zero, 2 zero */
 };
-struct naive_rank { struct naive_op *op; size_t count; bool stopped; };
+struct naive_rank { struct naive_op *op; size_t count; bool stopped, decides; /* a decide is in the program */ };
 struct naive {
     const struct ls_job *job;
     const struct ls_run_options *o;

@@ -116,6 +116,28 @@ Test(gradient, a_share_computed_after_the_reduction_is_lost)
     build_close(&s.b);
 }
 
+/* `microbatches: any` compiles all but the last microbatch to one round: its segments carry the same number. */
+Test(gradient, a_share_of_one_of_two_segments_with_one_number_is_lost)
+{
+    struct step s;
+    struct ls_share_problem p;
+    open_step(&s, 2);
+    for (uint32_t r = 0; r < 2; r++) {
+        share(&s, r, "pq", 0);
+        reduce(&s, r, "pq", LS_REDUCE_AVG);
+        build_cut(&s.b, r);
+        share(&s, r, "pq", 0);
+        reduce(&s, r, "pq", LS_REDUCE_AVG);
+        build_cut(&s.b, r);
+        if (r == 0)
+            share(&s, r, "p", 0);
+        optimizer(&s, r);
+    }
+    cr_assert_eq(judge(&s, true, &p), LS_LOST_GRADIENT);
+    cr_assert(p.rank == 0 && p.microbatch == 0 && p.missing == 1 && p.shares == 5 && is(p.found, 0, 1));
+    build_close(&s.b);
+}
+
 Test(gradient, a_factor_changes_the_scale)
 {
     struct step s;

@@ -144,6 +144,98 @@ Test(multimodal, overrides_correct_and_add)
     cr_assert_eq(resolve(LS_RULES_AUTOMODEL, o, 1), LS_EINPUT, "names alone count there");
 }
 
+/* ------------------------------------------------------------------------------------------------- the resolver's contracts */
+
+/* Paths are canonical: whatever wraps a module on the way, the spec names the module. */
+Test(multimodal, contract_1_paths_are_canonical_and_unwrapped)
+{
+    static const char *const path[] = { "model.visual", "visual", "_orig_mod.model.visual", "module.model.visual", "model._orig_mod.visual._orig_mod",
+                                        "model.visual._checkpoint_wrapped_module", "_fsdp_wrapped_module.model._fsdp_wrapped_module.visual",
+                                        "module._orig_mod.visual" };
+    model("Qwen3VLForConditionalGeneration", QWEN3VL "aliases: {visual: model.visual}\n");
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
+        struct ls_override o = { path[i], NULL, "encoder", -1, LS_NOWHERE };
+        cr_assert_eq(resolve(LS_RULES_PROPOSED, &o, 1), LS_OK, "%s: %s", path[i], err.text);
+        cr_expect_str_eq(ls_name_text(names, specs.spec[0].path), "model.visual", "%s", path[i]);
+        cr_expect_str_eq(ls_name_text(names, specs.spec[0].role), "encoder", "%s", path[i]);
+        cr_expect_eq(specs.count, 3, "%s", path[i]);
+    }
+    cr_expect_eq(ls_module_unwrapped(&m, "_orig_mod"), LS_NO_ID);
+    cr_expect_eq(ls_module_unwrapped(&m, ""), 0, "the root");
+    cr_expect_eq(ls_module_unwrapped(&m, "model.module.visual"), LS_NO_ID, "only around the root is `module` a wrapper");
+    model("Toy", "  children: {module: {class: M, children: {visual: {class: V, params: {w: [2]}}}}, visual: {class: W, params: {w: [2]}}}\n");
+    cr_expect_eq(ls_module_unwrapped(&m, "module.visual"), ls_model_module(&m, "module.visual"), "a module that is called so is no wrapper");
+}
+
+/* The same module reached by two paths is one module, in every source and under every rule set. */
+Test(multimodal, contract_2_one_module_with_two_paths_is_one_module)
+{
+    model("Toy", "  children: {model: {class: M, children: {vision_tower: {class: V, params: {w: [2]}}}}}\n"
+                 "aliases: {vision_tower: model.vision_tower, visual: model.vision_tower}\n"
+                 "multimodal: [{path: visual, modality: vision, role: tower}]\n");
+    expect(LS_RULES_PROPOSED, "model.vision_tower vision tower declared\n");
+    expect(LS_RULES_AUTOMODEL, "model.vision_tower vision tower name\n");
+    struct ls_override o[] = { { "visual", NULL, NULL, 0, LS_NOWHERE }, { "_orig_mod.vision_tower", NULL, NULL, 0, LS_NOWHERE } };
+    cr_assert_eq(resolve(LS_RULES_PROPOSED, o, 1), LS_OK, "%s", err.text);
+    cr_assert_str_eq(shown(), "model.vision_tower vision tower override always\n");
+    cr_assert_eq(resolve(LS_RULES_PROPOSED, o, 2), LS_EINPUT);
+    cr_assert(strstr(err.text, "named twice"), "%s", err.text);
+}
+
+/* Inside a selected module another one stays if a policy would treat it differently; else it says nothing new. */
+Test(multimodal, contract_3_a_child_stays_if_its_role_differs)
+{
+    static const struct { const char *child, *stays; } cases[] = {
+        { "{path: t.c, modality: vision, role: tower}", NULL },
+        { "{path: t.c, modality: vision, role: projector}", "t.c vision projector declared\n" },
+        { "{path: t.c, modality: audio, role: tower}", "t.c audio tower declared\n" },
+        { "{path: t.c, modality: vision}", "t.c vision - declared\n" }, /* no role is not the parent's */
+        { "{path: t.c, modality: vision, role: tower, conditionally_executed: false}", "t.c vision tower declared always\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model("Toy", ls_arena_printf(&arena, "  children: {t: {class: T, params: {w: [2]}, children: {c: {class: C, params: {w: [2]}}}}}\n"
+                                     "multimodal: [{path: t, modality: vision, role: tower}, %s]\n", cases[i].child));
+        expect(LS_RULES_PROPOSED, ls_arena_printf(&arena, "t vision tower declared\n%s", cases[i].stays ? cases[i].stays : ""));
+        const uint32_t *of = ls_specs_of_params(&m, &specs, &arena);
+        cr_expect_eq(of[ls_model_param(&m, "t.c.w")], cases[i].stays ? 1 : 0, "case %zu: whose own part", i);
+        cr_expect_eq(of[ls_model_param(&m, "t.w")], 0, "case %zu", i);
+    }
+}
+
+/* Specs outlive a change of the model's structure, and hold no state of parameters. */
+Test(multimodal, contract_4_specs_are_bound_again_and_frozen_state_is_read_late)
+{
+    static const char *const target[] = { "q" };
+    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE };
+    model("Toy", "  children:\n    lm: {class: L, children: {q: {class: Linear, params: {weight: [2, 2]}}}}\n"
+                 "    visual: {class: V, params: {n: [2]}, children: {q: {class: Linear, params: {weight: [2, 2]}}, merger: {class: P, params: {w: [2]}}}}\n"
+                 "multimodal: [{path: visual, modality: vision, role: tower}, {path: visual.merger, modality: vision, role: projector}]\n");
+    cr_assert_eq(resolve(LS_RULES_PROPOSED, NULL, 0), LS_OK, "%s", err.text);
+    struct ls_specs kept = specs;
+    kept.spec = ls_arena_copy(&arena, specs.spec, specs.count * sizeof *specs.spec);
+    cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK, "%s", err.text);
+    cr_assert_neq(kept.spec[0].module, ls_model_module(&m, "visual"), "adapters moved it");
+    cr_assert_eq(ls_specs_bind(&kept, &m, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(resolve(LS_RULES_PROPOSED, NULL, 0), LS_OK, "%s", err.text);
+    cr_assert_eq(kept.count, specs.count);
+    for (size_t i = 0; i < kept.count; i++)
+        cr_expect(memcmp(&kept.spec[i], &specs.spec[i], sizeof *specs.spec) == 0, "spec %zu: as if resolved now", i);
+    /* The same specs, three times: what is frozen is a question to requires_grad. */
+    static const struct { const char *config; bool tower, merger; } cases[] = {
+        { "vision: {tower: true}", false, false }, { "vision: {tower: true, projector: true}", true, true }, { "vision: {projector: true}", false, true },
+    };
+    for (size_t i = 0; i < 3; i++) {
+        struct ls_freeze f = { .present = true, .proposed = yaml(cases[i].config) };
+        cr_assert_eq(ls_multimodal_freeze(&m, &kept, LS_RULES_PROPOSED, &f, &early, &final, &err), LS_OK, "%s", err.text);
+        cr_expect_eq(ls_module_fully_frozen(&m, kept.spec[0].module, early), cases[i].tower, "case %zu", i);
+        cr_expect_eq(ls_module_fully_frozen(&m, kept.spec[1].module, early), cases[i].merger, "case %zu", i);
+    }
+    model("Toy", "  children: {lm: {class: L, params: {w: [2]}}}\n");
+    struct ls_spec before = kept.spec[0];
+    cr_assert_eq(ls_specs_bind(&kept, &m, &err), LS_EINPUT, "the path is gone");
+    cr_expect_eq(kept.spec[0].module, before.module);
+}
+
 /* ------------------------------------------------------------------------------------------------- freezing */
 
 #define FREEZABLE                                                                                                                  \

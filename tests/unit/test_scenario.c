@@ -183,6 +183,62 @@ static const char *text_at(const char *text, struct ls_loc at)
     return text + (at.column ? at.column - 1 : 0);
 }
 
+/* A document with one key of the list, and a value that none of them takes for absent. */
+static const char *with_key(const struct ls_key_row *row, bool today)
+{
+    const char *section = row->section, *rules = today ? "automodel" : "proposed";
+    const char *head = "lockstep: 1\nmodel: {inventory: ../toy_vlm.yaml}\n", *tail = "batch: {microbatches: 1, samples: [{text: 8}], execution: any}\n";
+    if (strcmp(section, "freeze_config") == 0)
+        return ls_arena_printf(&arena, "%sfreeze_config: {%s: true}\ndistributed: {dp_size: 2, rules: %s}\n%s", head, row->key, rules, tail);
+    const char *open = "", *close = "";
+    if (strcmp(section, "distributed.mp_policy") == 0)
+        open = "mp_policy: {", close = "}";
+    else if (strcmp(section, "distributed.multimodal") == 0)
+        open = "multimodal: {", close = "}";
+    else if (strcmp(section, "distributed.multimodal.MODALITY") == 0)
+        open = "multimodal: {vision: {", close = "}}";
+    else if (strcmp(section, "distributed.multimodal.MODALITY.frame_sharding") == 0)
+        open = "multimodal: {vision: {frame_sharding: {", close = "}}}";
+    else
+        cr_assert_str_eq(section, "distributed", "a section that this test does not know");
+    return ls_arena_printf(&arena, "%sdistributed: {dp_size: 2, rules: %s, %s%s: true%s}\n%s", head, rules, open, row->key, close, tail);
+}
+
+/* What AutoModel ignores, or is not modelled, is refused with position and advice; what has no effect is accepted and listed. */
+Test(scenario, every_key_of_the_list_is_refused_or_listed_as_it_says)
+{
+    size_t rows, refused = 0, listed = 0;
+    const struct ls_key_row *row = ls_key_rows(&rows);
+    for (size_t i = 0; i < rows; i++)
+        for (int today = 0; today < 2; today++) {
+            enum ls_key_effect effect = today ? row[i].automodel : row[i].proposed;
+            struct ls_scenario s;
+            if (effect == LS_KEY_HONOURED)
+                continue;
+            teardown();
+            setup();
+            const char *text = with_key(&row[i], today);
+            enum ls_code rc = ls_scenario_read(text, strlen(text), LS_SOURCE_DIR "/tests/data/scenario_good/inline.yaml", &arena, names, &s, &err);
+            if (effect == LS_KEY_REFUSED) {
+                refused++;
+                cr_expect_eq(rc, LS_EINPUT, "%s", text);
+                cr_expect(strncmp(text_at(text, err.input), row[i].key, strlen(row[i].key)) == 0, "%s: %s at '%.20s'", row[i].key, err.text,
+                          text_at(text, err.input));
+                cr_expect(strstr(err.text, "is refused: ") && err.hint[0], "%s: %s (%s)", row[i].key, err.text, err.hint);
+                continue;
+            }
+            listed++;
+            cr_expect_eq(rc, LS_OK, "%s: %s", text, err.text);
+            bool found = false;
+            for (size_t n = 0; rc == LS_OK && n < s.notes; n++) {
+                const char *leaf = strrchr(s.note[n].key, '.') + 1;
+                found = found || (strcmp(leaf, row[i].key) == 0 && s.note[n].effect == LS_KEY_NO_EFFECT && s.note[n].why[0]);
+            }
+            cr_expect(found, "%s is not listed", row[i].key);
+        }
+    cr_expect(refused >= 12 && listed >= 30, "%zu refused, %zu without effect", refused, listed);
+}
+
 #define ALL_FROZEN "vision: {tower: true, projector: true}, audio: {tower: true}"
 #define PROJECTOR "vision: {tower: true, projector: false}, audio: {tower: true}"
 #define NO_AUDIO "audio: {tower: true}, vision: {tower: false, projector: false}"

@@ -44,7 +44,8 @@ void ls_program_memory(const struct ls_job *job, uint32_t rank, const bool *take
 
 /* ls_math_symbolic's context, one for all ranks. Share (rank, microbatch, step) of a parameter's gradient is a known pattern of
  * small integers; or, for one share alone, 1 for that share and 0 for all others, so that what arrives is its coefficient. */
-struct ls_share { uint32_t rank, microbatch, step; size_t times; };
+/* Where any number of microbatches is allowed, segments share a label. */
+struct ls_share { uint32_t rank, segment, microbatch, step; size_t times; };
 struct ls_symbolic_problem {
     bool present;
     uint32_t param, rank, step;  /* the first wrong one: by rank, then step, then order in the optimizer's payload */

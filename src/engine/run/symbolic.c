@@ -17,7 +17,7 @@ struct symbolic {
     const struct ls_engine_setup *setup;
     struct ls_symbolic *c;
     struct ls_device *device;
-    uint32_t rank, step;
+    uint32_t rank, step, segment;
     size_t gradients, parameters, corrupted;
     struct ls_symbolic_problem problem;
     bool noted;
@@ -39,7 +39,7 @@ static void each_share(const struct ls_engine_setup *s, uint32_t rank,
                 const struct ls_kernel *kernel = &t->kernel.at[n];
                 opt |= kernel->what == LS_KERNEL_OPTIMIZER;
                 if (kernel->what == LS_KERNEL_ACCUMULATE)
-                    see(context, kernel->statement, (struct ls_share){ rank, o->microbatch, step, 1 });
+                    see(context, kernel->statement, (struct ls_share){ rank, (uint32_t)i, o->microbatch, step, 1 });
             }
             step += opt;
         }
@@ -50,7 +50,7 @@ static void collect(void *context, uint32_t param, struct ls_share share)
     struct ls_symbolic_shares *x = context;
     struct param_shares *p = &x->param[param];
     for (size_t i = p->at.count; i-- > 0 && p->at.at[i].rank == share.rank;)
-        if (p->at.at[i].microbatch == share.microbatch && p->at.at[i].step == share.step) {
+        if (p->at.at[i].segment == share.segment && p->at.at[i].microbatch == share.microbatch && p->at.at[i].step == share.step) {
             p->at.at[i].times++;
             return;
         }
@@ -101,8 +101,9 @@ static bool param_is_narrow(const struct ls_engine_param *p)
 static double share_value(const struct symbolic *x, uint32_t param, const struct ls_share *s, uint64_t element)
 {
     if (x->c->alone)
-        return s->rank == x->c->share.rank && s->microbatch == x->c->share.microbatch && s->step == x->c->share.step;
-    uint64_t h = ls_hash_mix(ls_hash_mix(ls_hash_mix(s->rank, s->microbatch), ls_hash_mix(s->step, param)), element);
+        return s->rank == x->c->share.rank && s->segment == x->c->share.segment && s->microbatch == x->c->share.microbatch &&
+               s->step == x->c->share.step;
+    uint64_t h = ls_hash_mix(ls_hash_mix(ls_hash_mix(s->rank, (uint64_t)s->segment << 32 | s->microbatch), ls_hash_mix(s->step, param)), element);
     h = ls_hash_mix(h, x->setup->seed) >> 7;
     if (!param_is_narrow(&x->setup->param[param]))
         return (double)(1 + h % 1023);
@@ -231,10 +232,9 @@ static enum ls_code symbolic_init(struct ls_math *m, struct ls_stream *s, uint32
 
 static enum ls_code symbolic_round(struct ls_math *m, struct ls_rank *rank, uint32_t segment, struct ls_error *err)
 {
-    (void)m;
     (void)rank;
-    (void)segment;
     (void)err;
+    ((struct symbolic *)m)->segment = segment;
     return LS_OK;
 }
 
@@ -290,7 +290,7 @@ static enum ls_code symbolic_issue(struct ls_math *m, const struct ls_math_call 
         check_parameters(x, call);
     switch ((enum ls_kernel_what)call->kernel->what) {
     case LS_KERNEL_ACCUMULATE: {
-        struct fill f = { .x = x, .param = call->kernel->statement, .share = { x->rank, call->op->microbatch, x->step, 1 } };
+        struct fill f = { .x = x, .param = call->kernel->statement, .share = { x->rank, x->segment, call->op->microbatch, x->step, 1 } };
         enum ls_code rc = ls_rank_grad(call->rank, f.param, &f.to, err);
         if (rc != LS_OK)
             return rc;

@@ -1,0 +1,55 @@
+/* The mutations of test_mutation.c: first those of every scenario below scenarios/, then of random ones, seed after seed.
+ *
+ *     LS_MUTATIONS   changes per kind and plan (default 3) */
+#include "campaign.h"
+#include "mutation.h"
+
+#include "base/vec.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPS = 600 }; /* of a rank; the naive machine takes cubic time */
+
+static bool mutate_folder(struct mutations *m, const char *folder, unsigned per_kind, struct ls_str *why)
+{
+    struct dirent **entry;
+    bool ok = true;
+    int n = scandir(folder, &entry, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        struct ls_str path = { 0 };
+        size_t length = strlen(entry[i]->d_name);
+        ls_str_printf(&path, "%s/%s", folder, entry[i]->d_name);
+        if (ok && entry[i]->d_type == DT_DIR && entry[i]->d_name[0] != '.')
+            ok = mutate_folder(m, ls_str_text(&path), per_kind, why);
+        else if (ok && length > 5 && strcmp(entry[i]->d_name + length - 5, ".yaml") == 0 && !strstr(folder, "/models") && !strstr(folder, "/platforms"))
+            ok = mutations_of_file(m, ls_str_text(&path), 1, per_kind, OPS, why);
+        ls_str_release(&path);
+        free(entry[i]);
+    }
+    if (n >= 0)
+        free(entry);
+    return ok;
+}
+
+int main(void)
+{
+    struct campaign c = campaign_open();
+    struct mutations m = { 0 };
+    struct ls_str why = { 0 };
+    const char *wish = getenv("LS_MUTATIONS");
+    unsigned per_kind = wish ? (unsigned)strtoul(wish, NULL, 10) : 3;
+    bool ok = getenv("LS_MUTATIONS_RANDOM") || mutate_folder(&m, LS_SOURCE_DIR "/scenarios", per_kind, &why);
+    if (ok)
+        printf("catalogue: %zu plans, %zu changes caught\n", m.bases, mutations_caught(&m));
+    for (uint64_t seed; ok && campaign_next(&c, &seed);)
+        ok = mutations_of_seed(&m, seed, per_kind, OPS, &why);
+    if (!ok)
+        printf("%s", ls_str_text(&why));
+    mutations_print(&m);
+    ls_str_release(&why);
+    campaign_close(&c, "mutation");
+    return ok ? 0 : 1;
+}

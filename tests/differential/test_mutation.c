@@ -1,0 +1,30 @@
+/* Safe plans made unsafe by one change: each is caught with the verdict that its kind calls for. campaign_mutation.c goes on. */
+#include "mutation.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+static const char *const files[] = {
+    "dummies/full-automodel.yaml", "policies-17/dense-root-uniform.yaml", "uniformity-check/uniform.yaml", "raw/two-comms-same-order.yaml",
+};
+enum { FILES = sizeof files / sizeof *files, SEEDS = 50, OPS = 180, FILE_OPS = 250 };
+
+Test(mutation, every_change_is_caught)
+{
+    struct mutations m = { 0 };
+    struct ls_str why = { 0 };
+    for (size_t i = 0; i < FILES; i++) {
+        struct ls_str path = { 0 };
+        ls_str_printf(&path, "%s/scenarios/%s", LS_SOURCE_DIR, files[i]);
+        cr_assert(mutations_of_file(&m, ls_str_text(&path), 1, 1, FILE_OPS, &why), "%s", ls_str_text(&why));
+        ls_str_release(&path);
+    }
+    printf("%zu of %d files are changed\n", m.bases, FILES);
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        cr_assert(mutations_of_seed(&m, seed, 1, OPS, &why), "%s", ls_str_text(&why));
+    mutations_print(&m);
+    cr_assert_geq(mutations_caught(&m), 200);
+    for (int k = 0; k < MUTATION_KINDS; k++)
+        cr_expect_gt(m.caught[k], 0, "kind %d was never caught", k);
+    ls_str_release(&why);
+}
