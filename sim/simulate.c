@@ -4,6 +4,7 @@
 #include "sim/wide.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -352,6 +353,36 @@ static void host(void *context, const struct ls_span *s)
         k->peak_ps = s->end_ps;
 }
 
+/* The standard normal's quantile. */
+static double normal_quantile(double p)
+{
+    double low = -9, high = 9;
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2;
+        if (0.5 * erfc(-middle / sqrt(2)) < p)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (low + high) / 2;
+}
+
+void ls_speeds_draw(uint32_t spread, uint64_t seed, size_t ranks, uint32_t *slowness)
+{
+    const double range_of_8 = 2.847; /* expected, of standard normals */
+    uint64_t random = seed ^ UINT64_C(0x5eed);
+    for (size_t r = 0; r < ranks; r++) { /* expected order statistics, by Blom's approximation */
+        double z = normal_quantile(((double)r + 0.625) / ((double)ranks + 0.25)), slow = 1 + z * (double)spread / LS_SPEED_ONE / range_of_8;
+        slowness[r] = (uint32_t)lround((slow > 0.1 ? slow : 0.1) * LS_SPEED_ONE);
+    }
+    for (size_t r = ranks; r > 1; r--) {
+        size_t other = (size_t)ls_random_below(&random, r);
+        uint32_t keep = slowness[r - 1];
+        slowness[r - 1] = slowness[other];
+        slowness[other] = keep;
+    }
+}
+
 /* The scenario's time limits, by communicator. */
 static enum ls_code read_patience(const struct simulation *x, struct ls_patience **out, struct ls_error *err)
 {
@@ -380,7 +411,6 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
 {
     struct ls_simulation *out = x->out;
     size_t ranks = out->job.ranks;
-    uint64_t random = x->o->seed ^ UINT64_C(0x5eed);
     uint32_t *slowness = NULL, spread = x->o->spread ? x->o->spread : x->setup->spread * (LS_SPEED_ONE / 100);
     struct ls_patience *patience = NULL;
     out->watchdog_s = x->o->watchdog_s > 0 ? x->o->watchdog_s : x->setup->watchdog_s ? (double)x->setup->watchdog_s : 600;
@@ -390,8 +420,7 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
                        out->platform.name, LS_NODES_MAX);
     if (spread) {
         slowness = LS_NEW(x->arena, uint32_t, ranks);
-        for (size_t r = 0; r < ranks; r++)
-            slowness[r] = LS_SPEED_ONE + (uint32_t)ls_random_below(&random, (uint64_t)spread + 1);
+        ls_speeds_draw(spread, x->o->seed, ranks, slowness);
     }
     classify(x);
     if (x->assignment)

@@ -20,6 +20,12 @@
 #include "sim/memory.h"
 #include "sim/sim.h"
 
+/* How much slower than nominal each rank computes, in millionths (LS_SPEED_ONE: nominal; some are faster). GPUs of one model differ in
+ * speed about normally; `spread` is by how much the fastest and the slowest of 8, a node, differ on average. Ranks get the expected order
+ * statistics of such a sample, so that a job's slowest GPU is as slow as it should be whatever the seed, which only deals them out.
+ *   source  5 % and more within a node (ml-engineering handbook); 8 % over a cluster (Sinha et al., SC22, arXiv 2208.11035) */
+void ls_speeds_draw(uint32_t spread, uint64_t seed, size_t ranks, uint32_t *slowness);
+
 #define LS_DRAWS(X) X(CONTRACT, "contract") X(UNIFORM, "uniform") X(MIXED, "mixed")
 #define LS_DRAW_ENUM(id, name) LS_DRAW_##id,
 enum ls_draw { LS_DRAWS(LS_DRAW_ENUM) LS_DRAW_COUNT }; /* CONTRACT: as batch.execution says; UNIFORM: all replicas alike; MIXED: each its own */
@@ -37,7 +43,7 @@ struct ls_simulate_options {
     const struct ls_network_ops *network;
     const struct ls_nccl_tests *measured;
     bool fold;
-    uint32_t jitter, spread;             /* millionths: per op; slowest rank against nominal, ranks in between by chance. 0: the scenario's */
+    uint32_t jitter, spread;             /* millionths: per op; of GPUs, ls_speeds_draw. 0: the scenario's */
     bool trace;
     double watchdog_s;                   /* 0: the scenario's, or 600, the default of c10d's NCCL backend */
 };

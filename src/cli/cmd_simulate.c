@@ -632,7 +632,7 @@ static const struct ls_option options[] = {
     { "batches", "LIST", "of contract (as `execution:` says; the default), uniform (all ranks alike), mixed (each its own)" },
     { "seed", "N", "of what the ranks hold and of the jitter (default 1)" },
     { "steps", "N", "steps to simulate (default 1)" },
-    { "spread", "PERCENT", "ranks are up to this much slower than nominal, by chance; default: the scenario's `spread:`" },
+    { "spread", "PERCENT", "fastest and slowest of 8 GPUs differ by so much, normally distributed; default: the scenario's `spread:`" },
     { "jitter", "PERCENT", "each computation takes up to this much more or less, by chance; default: the scenario's `jitter:`" },
     { "collectives", "FILE", "measured collectives, as nccl-tests prints them; override the formula" },
     { "network", "NAME", "maxmin (default) or simgrid" },

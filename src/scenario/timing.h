@@ -7,7 +7,7 @@
  *     logits_held: true           # the training loop's variable holds the logits until backward ends
  *     batches: {text_only: 0.5, text: [256, 1024], images: [1, 2], image_patches: [256, 1024], videos: [0, 0], video_patches: [..],
  *               audios: [0, 0], audio_positions: [..], sequences: 1}      # absent: drawn from batch.samples
- *     spread: 6                   # ranks are up to this many percent slower than nominal, by chance; --spread overrides it
+ *     spread: 5                   # percent: fastest and slowest GPU of 8 differ by so much (sim/simulate.h); --spread overrides it
  *     jitter: 2                   # every computation takes up to this many percent more or less; --jitter overrides it
  *     watchdog: 600               # seconds; --watchdog overrides it
  *     timeouts: {log: {after: 1800, then: go_on}}  # communicators that wait on the host, and what a rank does when it has waited

@@ -59,6 +59,7 @@ static const char *const cases[][2] = {
     { "simulate_policy_unknown", "simulate --policies root,layers scenarios/timing/qwen3-vl-4b.yaml" },
     { "simulate_two_files", "simulate a.yaml b.yaml" },
     { "simulate_trace_of_many", "simulate --trace t.json --batches uniform,mixed scenarios/timing/qwen3-vl-4b.yaml" },
+    { "simulate_tower_units", "simulate --policies root,per_layer,replicate scenarios/timing/tower-of-27.yaml" },
     { "simulate_stall", "simulate scenarios/raw/stall-and-recover.yaml" },
     { "simulate_stall_killed", "simulate --watchdog 600 scenarios/raw/stall-and-recover.yaml" },
     { "simulate_help", "simulate --help" },

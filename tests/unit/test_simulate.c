@@ -1,4 +1,5 @@
 /* Work, memory and budget of a simulated step against closed forms. */
+#include "sim/collective.h"
 #include "sim/simulate.h"
 
 #include <criterion/criterion.h>
@@ -92,10 +93,11 @@ Test(simulate, same_seed_same_run_folded_or_not)
 {
     struct ls_simulate_options o = plain;
     struct ran a, b, c;
-    run(&a, "truth/policy-qwen3-vl-4b-8", &o);
-    run(&b, "truth/policy-qwen3-vl-4b-8", &o);
+    o.draw = LS_DRAW_UNIFORM;
+    run(&a, "timing/qwen3-vl-4b", &o);
+    run(&b, "timing/qwen3-vl-4b", &o);
     o.fold = false;
-    run(&c, "truth/policy-qwen3-vl-4b-8", &o);
+    run(&c, "timing/qwen3-vl-4b", &o);
     cr_expect_eq(a.x.run.end_ps, b.x.run.end_ps);
     cr_expect_eq(a.x.run.end_ps, c.x.run.end_ps);
     cr_expect(a.x.run.classes < c.x.run.classes);
@@ -104,6 +106,59 @@ Test(simulate, same_seed_same_run_folded_or_not)
     release(&a);
     release(&b);
     release(&c);
+}
+
+/* The fixed cost of a call, once per block or once for all: the step is longer by what 27 calls of a block's bytes cost, less what the
+ * tower's bytes add to the root's call, and what the blocks compute meanwhile. */
+Test(simulate, a_tower_in_27_units_on_1024_ranks)
+{
+    enum { BLOCKS = 27 };
+    struct ls_simulate_options o = plain;
+    struct ran r[3];
+    for (int policy = 0; policy < 3; policy++) {
+        o.variant.frozen_sharding = policy;
+        run(&r[policy], "timing/tower-of-27", &o);
+    }
+    const struct ls_platform *p = &r[0].x.platform;
+    const struct ls_placement at = { 1024, 128, 8 };
+    struct ls_collective_cost block, with, without;
+    const uint64_t block_bytes = 2 * (4 * (1152 * 1152 + 1152) + 2 * UINT64_C(1152) * 4304 + 4304 + 1152 + 4 * 1152), root_bytes = 2 * UINT64_C(2162000000);
+    ls_collective_choose(p, NULL, LS_OP_ALL_GATHER, at, block_bytes, &block);
+    ls_collective_choose(p, NULL, LS_OP_ALL_GATHER, at, root_bytes + BLOCKS * block_bytes, &with);
+    ls_collective_choose(p, NULL, LS_OP_ALL_GATHER, at, root_bytes, &without);
+    double more = (double)ls_collective_cost_ps(&with) * 1e-12 - (double)ls_collective_cost_ps(&without) * 1e-12;
+    double units = BLOCKS * (double)ls_collective_cost_ps(&block) * 1e-12, got = r[1].x.step_s - r[0].x.step_s;
+    cr_expect(block.latency_ps >= UINT64_C(1246) * 1000000 * 99 / 100);
+    cr_expect(units > 0.0336 && got > 0.0336 && got < units - more + 0.005 && got > units - more - 0.005, "%g s longer; 27 calls %g s, root's bytes %g s", got, units, more);
+    double exposed = r[1].x.budget_s[LS_BUDGET_ALL_GATHER] - r[0].x.budget_s[LS_BUDGET_ALL_GATHER];
+    cr_expect(fabs(exposed - got) < 0.002, "%g s more exposed", exposed);
+    cr_expect(r[2].x.step_s <= r[0].x.step_s);
+    for (int policy = 0; policy < 3; policy++)
+        release(&r[policy]);
+}
+
+Test(simulate, speeds_are_a_normal_sample_without_luck)
+{
+    enum { MOST = 4096 };
+    static uint32_t slow[MOST], again[MOST];
+    const double want[] = { 1.424, 2.594, 3.61 }; /* the largest of 8, 128, 4096 standard normals, on average */
+    const size_t ranks[] = { 8, 128, MOST };
+    for (size_t i = 0; i < 3; i++) {
+        double sum = 0, most = 0, least = 9;
+        ls_speeds_draw(50000, 1, ranks[i], slow);
+        ls_speeds_draw(50000, 2, ranks[i], again);
+        for (size_t r = 0; r < ranks[i]; r++) {
+            double z = ((double)slow[r] / LS_SPEED_ONE - 1) * 2.847 / 0.05;
+            sum += z;
+            most = z > most ? z : most;
+            least = z < least ? z : least;
+        }
+        cr_expect(fabs(sum) < 0.001 * (double)ranks[i] + 0.01 && fabs(most + least) < 0.01 && fabs(most - want[i]) < 0.05, "%zu: %g %g %g", ranks[i], sum, least, most);
+        uint64_t a = 0, b = 0; /* another seed deals out the same speeds */
+        for (size_t r = 0; r < ranks[i]; r++)
+            a += (uint64_t)slow[r] * slow[r], b += (uint64_t)again[r] * again[r];
+        cr_expect(a == b && memcmp(slow, again, ranks[i] * sizeof *slow) != 0);
+    }
 }
 
 Test(simulate, slower_ranks_are_waited_for)
