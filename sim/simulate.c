@@ -461,7 +461,8 @@ static unsigned item_bytes_of(const struct ls_plan *p)
 static enum ls_code load_platform(const struct ls_scenario *s, const struct ls_simulate_options *o, struct ls_arena *arena,
                                   struct ls_platform *out, struct ls_error *err)
 {
-    const char *path = o->platform ? o->platform : s->platform;
+    const char *found = o->platform ? ls_scenario_find(o->platform, "platforms", arena) : NULL;
+    const char *path = found ? found : o->platform ? o->platform : s->platform; /* not found: the loader says so */
     if (path)
         return ls_platform_load(path, 1, arena, out, err);
     ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "the scenario names no platform");
@@ -656,14 +657,18 @@ enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulat
         return rc;
     if (from->kind == LS_PLAN_RAW) {
         rc = ls_scenario_compile(s, &o->variant, o->force, out->compiled, err);
-        if (rc == LS_OK) { /* the first letter everywhere: a raw program without branches has no other */
+        if (rc == LS_OK) { /* a letter is a choice of all branches by all ranks; without branches there is one */
+            const struct ls_transducer *t = out->compiled->system.replica;
             a->size[0] = a->size[1] = 1;
             a->rounds = out->compiled->system.driver.nodes;
-            uint32_t *zero = LS_NEW(arena, uint32_t, a->rounds + 1), *node = LS_NEW(arena, uint32_t, a->rounds + 1);
-            for (uint32_t i = 0; i < a->rounds; i++)
+            uint32_t *letter = LS_NEW(arena, uint32_t, a->rounds + 1), *node = LS_NEW(arena, uint32_t, a->rounds + 1);
+            for (uint32_t i = 0; i < a->rounds; i++) {
                 node[i] = i;
-            a->letter = zero;
+                letter[i] = (uint32_t)ls_random_below(&w.random, t->letters);
+            }
+            a->letter = letter;
             a->node = node;
+            out->branches = t->letters > 1 ? t->letter_name(t, letter[0]) : NULL;
             rc = ls_system_job(&out->compiled->system, a, arena, &out->job, err);
         }
         if (rc == LS_OK)

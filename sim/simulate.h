@@ -72,6 +72,7 @@ struct ls_simulation {
     struct ls_job job;
     struct ls_platform platform;
     struct ls_sim_result run;
+    const char *branches;                /* of a raw program: those that the draw takes, and on which ranks; NULL: it has none */
     double watchdog_s;                   /* the limit that holds */
     struct ls_fate fate;                 /* of a run that does not complete */
     struct ls_span longest;              /* the collective or message that waited longest for others; op NULL: none waited */

@@ -1,6 +1,6 @@
 cmake_minimum_required(VERSION 3.25)
 # cmake -DROOT=... -P layers.cmake: a directory of src/ includes only itself and those before it in this list; nothing in src/
-# includes SimGrid or CUDA, or reaches outside src/ with a relative path.
+# includes SimGrid or CUDA, or reaches outside src/ with a relative path; of src/, only cli/ includes sim/.
 set(order base yaml ir machine model multimodal mesh batch plan fsdp2 ddp cp pp ep scenario import check advise audit engine replay report cli verify)
 # fsdp2 and its neighbours stand side by side; check knows programs, not plans.
 set(not_fsdp2 ddp cp pp ep)
@@ -43,6 +43,24 @@ foreach(directory ${directories})
                 endif()
             endif()
         endforeach()
+    endforeach()
+endforeach()
+# sim/ stands beside src/, below the command line: it knows programs and the plans that made them, not the engine nor those who use
+# it. simgrid.c alone sees SimGrid.
+set(sim_may base yaml ir machine model multimodal mesh batch plan fsdp2 ddp scenario check advise sim)
+file(GLOB files RELATIVE ${ROOT} ${ROOT}/sim/*.h ${ROOT}/sim/*.c)
+if(NOT files)
+    list(APPEND bad "sim/ has no files")
+endif()
+foreach(file ${files})
+    file(STRINGS ${ROOT}/${file} includes REGEX "^[ \t]*#[ \t]*include")
+    foreach(include ${includes})
+        if(include MATCHES "[<\"](cuda|nccl|cublas|cudnn)[^>\"]*[>\"]" OR include MATCHES "\\.\\./" OR
+           (include MATCHES "[<\"](simgrid|xbt)/[^>\"]*[>\"]" AND NOT file STREQUAL "sim/simgrid.c"))
+            list(APPEND bad "${file}: ${include}")
+        elseif(include MATCHES "\"([a-z0-9_]+)/" AND NOT CMAKE_MATCH_1 IN_LIST sim_may)
+            list(APPEND bad "${file}: sim may not include src/${CMAKE_MATCH_1}")
+        endif()
     endforeach()
 endforeach()
 if(bad)

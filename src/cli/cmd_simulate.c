@@ -323,6 +323,9 @@ static void print_longest(const struct ls_simulation *x)
     ls_str_release(&text);
 }
 
+/* Then the clock's schedule is one of several, and only check tries the others. */
+static bool one_of_many_orders(const struct ls_scenario *s) { return s->level == LS_L3 && s->kernels && s->start == LS_START_ANY; }
+
 static void print_one(const struct ls_cli *cli, const struct ls_scenario *s, const struct row *r)
 {
     const struct ls_simulation *x = &r->sim;
@@ -330,8 +333,12 @@ static void print_one(const struct ls_cli *cli, const struct ls_scenario *s, con
         printf("%s: refused at set-up: %s: %s\n", s->name, x->refusal.rule, x->refusal.text ? x->refusal.text : "");
         return;
     }
-    printf("%s on %s: %zu ranks, %s\n", s->name, x->platform.name, x->job.ranks,
-           r->witness ? "the smallest run that check found to fail" : s->kind == LS_PLAN_RAW ? "raw program" : ls_draw_name(r->draw));
+    printf("%s on %s: %zu ranks, %s%s%s\n", s->name, x->platform.name, x->job.ranks,
+           r->witness ? "the smallest run that check found to fail" : s->kind == LS_PLAN_RAW ? "raw program" : ls_draw_name(r->draw),
+           x->branches ? ", branches as drawn: " : "", x->branches ? x->branches : "");
+    if (one_of_many_orders(s))
+        printf("  level         L3 with %u kernel slot%s and free starts: this is one order of starts, as early as they fit; check looks for a bad one\n", s->kernels,
+               s->kernels == 1 ? "" : "s");
     print_check(cli, s, r);
     if (!x->run.complete) {
         printf("  %s%s%s at %.6f ms: from then on nothing moves\n", ls_style(cli->colour_out, LS_RED), ls_verdict_name(x->run.outcome.verdict),
@@ -626,7 +633,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
 }
 
 static const struct ls_option options[] = {
-    { "platform", "FILE", "the hardware; default: the scenario's `platform:`" },
+    { "platform", "FILE", "the hardware, found like one that a scenario names; default: the scenario's `platform:`" },
     { "replicas", "N", "data-parallel ranks; default: the scenario's, or one node where it says any" },
     { "policies", "LIST", "of root, per_layer, replicate: one table, with differences against root" },
     { "batches", "LIST", "of contract (as `execution:` says; the default), uniform (all ranks alike), mixed (each its own)" },

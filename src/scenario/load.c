@@ -230,6 +230,20 @@ enum ls_code ls_load_path(struct loader *l, const struct ls_yaml_node *n, const 
     return LS_EINPUT;
 }
 
+const char *ls_scenario_find(const char *path, const char *folder, struct ls_arena *arena)
+{
+    const char *installed = getenv("LOCKSTEP_SCENARIOS"), *base[] = { "scenarios", installed && installed[0] ? installed : NULL };
+    if (there(path, false) || path[0] == '/')
+        return there(path, false) ? path : NULL;
+    for (size_t i = 0; i < 2; i++)
+        for (int below = 0; base[i] && below < 2; below++) {
+            const char *at = ls_arena_printf(arena, "%s/%s%s%s", base[i], below ? folder : "", below ? "/" : "", path);
+            if (there(at, false))
+                return at;
+        }
+    return NULL;
+}
+
 uint32_t ls_scenario_free_dims(const struct ls_mesh *m)
 {
     return (m->replicate != 1 ? LS_DIM_REPLICATE : 0u) | (m->shard != 1 ? LS_DIM_SHARD : 0u);

@@ -58,6 +58,10 @@ LS_MUST_USE enum ls_code ls_scenario_load(const char *path, struct ls_arena *are
 LS_MUST_USE enum ls_code ls_scenario_read(const char *text, size_t length, const char *path, struct ls_arena *arena,
                                           struct ls_names *names, struct ls_scenario *out, struct ls_error *err);
 
+/* A file that the command line names and that lies beside the scenarios, as platforms do: as it is, in scenarios/ here, or in
+ * $LOCKSTEP_SCENARIOS, both also below `folder`. NULL: nowhere. */
+const char *ls_scenario_find(const char *path, const char *folder, struct ls_arena *arena);
+
 /* A scenario compiled: the plan, the letters and the system to check. For raw programs plan and letters are empty. Its parts
  * point into it: it must not be moved. */
 struct ls_compiled {

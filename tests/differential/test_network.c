@@ -185,7 +185,7 @@ Test(network, random_flows)
 }
 
 /* Whole jobs: rings that share NICs, staggered by work of different lengths, groups inside nodes beside groups across them. */
-struct whole { uint64_t seed; uint64_t end_ps, rank_end_ps[BUILD_RANKS], uncoupled_ps; bool simgrid; };
+struct whole { uint64_t seed; uint64_t end_ps, rank_end_ps[BUILD_RANKS], uncoupled_ps; bool simgrid; const char *factory; };
 
 static void simulate(void *context)
 {
@@ -226,7 +226,7 @@ static void simulate(void *context)
     struct ls_sim_result out;
     if (w->simgrid) {
         o.network = ls_network_find("simgrid");
-        o.network_setup = factory();
+        o.network_setup = w->factory ? w->factory : factory();
     }
     if (ls_sim_run(&job, &p, &cost, &o, &b.arena, &out, &err) != LS_OK || !out.complete) {
         fprintf(stderr, "%s\n", err.text);
@@ -253,6 +253,27 @@ Test(network, whole_simulations)
         }
     }
     printf("whole simulations: seeds 1 .. %zu, ranks end at most %" PRIu64 " ps apart\n", count, worst);
+}
+
+/* Clocks do not depend on how SimGrid switches contexts, nor on the run: bit for bit. */
+Test(network, context_factories_agree_bit_for_bit)
+{
+    size_t count = stories(10);
+    for (uint64_t seed = 1; seed <= count; seed++) {
+        struct whole run[3];
+#ifdef __SANITIZE_ADDRESS__ /* raw contexts and sanitizers do not go together */
+        static const char *const factories[] = { "thread", "thread", "thread" };
+#else
+        static const char *const factories[] = { "thread", "raw", "raw" };
+#endif
+        for (size_t i = 0; i < 3; i++) {
+            run[i] = (struct whole){ .seed = seed, .simgrid = true, .factory = factories[i] };
+            in_child(simulate, &run[i], &run[i], sizeof run[i]);
+            cr_assert(run[i].end_ps && run[i].end_ps == run[0].end_ps, "seed %" PRIu64 ": %s %" PRIu64 " ps, %s %" PRIu64 " ps", seed, factories[0],
+                      run[0].end_ps, factories[i], run[i].end_ps);
+            cr_assert_arr_eq(run[i].rank_end_ps, run[0].rank_end_ps, sizeof run[0].rank_end_ps, "seed %" PRIu64, seed);
+        }
+    }
 }
 #else
 Test(network, no_simgrid) { cr_skip_test("this build has no SimGrid"); }

@@ -273,12 +273,20 @@ Test(sim, each_collective_alone)
 {
     enum { N = 16, COUNT = 100000000 };
     const double ring_us = 8.4 + 14 * 3.4 + 14, bytes = 4e8; /* Simple, 15 steps of which one crosses nodes */
-    static const struct { enum ls_op_kind kind; double steps, bytes, GBps; } row[] = {
-        { LS_OP_ALL_GATHER, 1, 15, 360 },                /* 16 shards in all, 15 pass each link */
-        { LS_OP_REDUCE_SCATTER, 1, 15, 360 },
-        { LS_OP_BROADCAST, 1, 1, 360 },
-        { LS_OP_REDUCE, 1, 1, 360 },
-        { LS_OP_ALL_TO_ALL, 0, 8 * 8 / 16.0, 368 },      /* of eight ranks of a node, half leaves it, by 8 NICs of 46 */
+    const double twice_us = 1.4 * (8.4 + 28 * 3.4 + 2 * 14); /* all_reduce: 30 steps, of which two cross; a plateau of 1.4 between nodes */
+    const double direct_us = 8.4 + 14, tree_us = 6.8 + 2 * (7 * 0.6 + 5.0); /* of a few bytes: LL */
+    const struct { enum ls_op_kind kind; double us, bytes, GBps; } row[] = {
+        { LS_OP_ALL_GATHER, ring_us, 15, 360 },                /* 16 shards in all, 15 pass each link */
+        { LS_OP_REDUCE_SCATTER, ring_us, 15, 360 },
+        { LS_OP_ALL_REDUCE, twice_us, 2 * 15 / 16.0, 360 },
+        { LS_OP_BROADCAST, ring_us, 1, 360 },
+        { LS_OP_REDUCE, ring_us, 1, 360 },
+        { LS_OP_SCAN, ring_us, 1, 360 },
+        { LS_OP_ALL_TO_ALL, direct_us, 8 * 8 / 16.0, 368 },    /* of eight ranks of a node, half leaves it, by 8 NICs of 46 */
+        { LS_OP_GATHER, direct_us, 15, 368 },                  /* the root's node takes all in */
+        { LS_OP_SCATTER, direct_us, 15, 368 },
+        { LS_OP_BARRIER, tree_us, 0, 1 },
+        { LS_OP_DECIDE, tree_us, 0, 1 },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct job_builder b;
@@ -286,15 +294,16 @@ Test(sim, each_collective_alone)
         uint32_t world = build_world(&b, "world");
         for (uint32_t r = 0; r < N; r++) {
             struct ls_op *op = build_op(&b, r, row[i].kind, world);
-            op->dtype = LS_DTYPE_F32;
-            op->count = COUNT;
-            op->peer = row[i].kind == LS_OP_BROADCAST || row[i].kind == LS_OP_REDUCE ? 0 : -1;
+            bool rooted = row[i].kind == LS_OP_BROADCAST || row[i].kind == LS_OP_REDUCE || row[i].kind == LS_OP_GATHER || row[i].kind == LS_OP_SCATTER;
+            op->dtype = row[i].bytes > 0 ? LS_DTYPE_F32 : LS_DTYPE_NONE;
+            op->count = row[i].bytes > 0 ? COUNT : 0;
+            op->peer = rooted ? 0 : -1;
         }
         struct ls_platform p = quiet(&b.arena, "h100x8", 2);
         struct ls_sim_result out = simulate(&b, &p, NULL);
-        uint64_t latency = (uint64_t)((row[i].steps > 0 ? ring_us : 8.4 + 14) * 1e6 + 0.5);
-        uint64_t want = latency + moved(bytes * row[i].bytes, row[i].GBps);
-        cr_assert(out.complete && out.end_ps - want + 1 <= 2, "%s: %" PRIu64 " ps, by hand %" PRIu64, ls_op_kind_name(row[i].kind), out.end_ps, want);
+        uint64_t want = (uint64_t)(row[i].us * 1e6 + 0.5) + moved(bytes * row[i].bytes, row[i].GBps);
+        uint64_t within = row[i].bytes > 0 ? 1 : 1000; /* the 8 bytes of a barrier */
+        cr_assert(out.complete && out.end_ps - want + within <= 2 * within, "%s: %" PRIu64 " ps, by hand %" PRIu64, ls_op_kind_name(row[i].kind), out.end_ps, want);
         build_close(&b);
     }
 }
