@@ -17,9 +17,10 @@ static void add_text(struct ls_str *out, const char *text)
     ls_json_text(&j, text);
 }
 
-static void metadata(struct ls_str *out, const char *what, uint32_t pid, uint32_t tid, const char *name)
+static void metadata(struct ls_str *out, const char *what, uint32_t pid, uint32_t tid, const char *key, const char *name)
 {
-    ls_str_printf(out, ",\n{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", what, pid, tid);
+    const char *before = out->text[out->length - 2] == '[' ? "" : ",\n";
+    ls_str_printf(out, "%s{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"%s\":", before, what, pid, tid, key);
     add_text(out, name);
     ls_str_add(out, "}}");
 }
@@ -130,17 +131,16 @@ void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, 
 {
     const struct ls_tables *t = x->job.tables;
     struct ls_str text = { 0 };
-    ls_str_add(out, "[\n{\"ph\":\"M\",\"name\":\"trace_name\",\"pid\":0,\"tid\":0,\"args\":{\"name\":");
-    add_text(out, s->name);
-    ls_str_add(out, "}}");
+    ls_str_add(out, "[\n");
     for (uint32_t r = 0; r < x->job.ranks; r++) {
         if (x->run.class_of[r] != r)
             continue;
         ls_str_clear(&text);
         ls_str_printf(&text, "rank %u: %s", r, x->rank_class[x->class_of[r]].samples);
-        metadata(out, "process_name", r, 0, ls_str_text(&text));
+        metadata(out, "process_name", r, 0, "name", ls_str_text(&text));
+        metadata(out, "process_labels", r, 0, "labels", s->name);
         for (uint32_t i = 0; i < t->stream.count; i++)
-            metadata(out, "thread_name", r, i, ls_tables_name(t, t->stream.at[i]));
+            metadata(out, "thread_name", r, i, "name", ls_tables_name(t, t->stream.at[i]));
     }
     for (size_t i = 0; i < x->spans; i++)
         write_span(out, t, &x->span[i], &text);

@@ -19,6 +19,7 @@ struct ls_repair {
 };
 struct ls_assessment {
     enum ls_verdict verdict;
+    struct ls_variant variant;           /* what was judged */
     struct ls_compiled compiled;         /* valid until ls_assessment_release */
     struct ls_check_result check;        /* not for SETUP_ERROR */
     const char *seen_as;                 /* MISMATCH, MISPAIRING, HANG, ERROR: "hang", "silent", "crash"; else NULL */
@@ -44,7 +45,7 @@ void ls_assessment_print(const struct ls_scenario *s, const struct ls_assessment
 /* One line: verdict, where, how it is known. */
 void ls_assessment_line(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_str *out);
 
-/* The witness as a scenario: sizes, table, microbatches and steps fixed; expects the verdict found. LS_EINPUT without a witness. */
+/* The witness as a scenario: sizes, table, microbatches, steps and the variant's policy fixed; expects the verdict found. LS_EINPUT without a witness. */
 LS_MUST_USE enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_arena *arena,
                                              struct ls_str *out, struct ls_error *err);
 

@@ -131,6 +131,7 @@ enum ls_code ls_assess(const struct ls_scenario *s, const struct ls_assess_optio
     enum ls_code rc = assess_once(s, o, &o->variant, arena, out, err);
     if (rc != LS_OK)
         return rc;
+    out->variant = o->variant;
     if (o->repairs && out->verdict != LS_SAFE && out->verdict != LS_UNDECIDED && s->kind != LS_PLAN_RAW)
         rc = find_repairs(s, o, arena, out, err);
     if (rc != LS_OK)

@@ -16,6 +16,17 @@ static uint32_t sample_of_letter(const struct ls_scenario *s, const struct ls_as
     return i;
 }
 
+/* The policy that was judged, where it is not the one written: sections of modalities override it no longer. */
+static const struct ls_yaml_node *with_policy(const struct ls_yaml_node *doc, int frozen_sharding, struct ls_arena *arena)
+{
+    static const char *const name[] = { [LS_FROZEN_ROOT] = "root", [LS_FROZEN_PER_LAYER] = "per_layer", [LS_FROZEN_REPLICATE] = "replicate" };
+    const struct ls_yaml_node *distributed = ls_yaml_get(doc, "distributed"), *multimodal = distributed ? ls_yaml_get(distributed, "multimodal") : NULL;
+    for (size_t i = 0; multimodal && multimodal->kind == LS_YAML_MAP && i < multimodal->count; i++)
+        if (multimodal->pair[i].value->kind == LS_YAML_MAP && ls_yaml_get(multimodal->pair[i].value, "frozen_sharding"))
+            doc = ls_yaml_with(arena, doc, ls_arena_printf(arena, "distributed.multimodal.%s.frozen_sharding", multimodal->pair[i].key->text), NULL);
+    return ls_yaml_with(arena, doc, "distributed.multimodal.frozen_sharding", ls_yaml_new_scalar(arena, name[frozen_sharding], false));
+}
+
 enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_arena *arena,
                                  struct ls_str *out, struct ls_error *err)
 {
@@ -58,6 +69,8 @@ enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_as
             doc = ls_yaml_with(arena, doc, "model.inventory", ls_yaml_new_scalar(arena, real, true));
         free(real);
     }
+    if (a->variant.frozen_sharding >= 0)
+        doc = with_policy(doc, a->variant.frozen_sharding, arena);
     doc = ls_yaml_with(arena, doc, "name", ls_yaml_new_scalar(arena, ls_arena_printf(arena, "%s-witness", s->name), true));
     doc = ls_yaml_with(arena, doc, "expect", NULL);
     doc = ls_yaml_with(arena, doc, "expect.verdict", ls_yaml_new_scalar(arena, ls_verdict_name(a->verdict), false));

@@ -47,7 +47,7 @@ static enum ls_code read_lists(const struct ls_cli *cli, struct ls_compare_optio
 static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_error *err)
 {
     uint64_t threads = 1;
-    *o = (struct options){ .compare = { .seed = 1, .steps = 10, .warmup = 3, .rounds = 4, .free = ls_cli_flag(cli, "free"), .force = ls_cli_flag(cli, "force"),
+    *o = (struct options){ .compare = { .seed = 1, .steps = 10, .warmup = 3, .rounds = LS_PAIRS_LEAST, .free = ls_cli_flag(cli, "free"), .force = ls_cli_flag(cli, "force"),
                                         .timelines = !ls_cli_flag(cli, "no-timelines"), .interrupted = &interrupted },
                            .out = ls_cli_value(cli, "out"), .platform = ls_cli_value(cli, "platform"), .overwrite = ls_cli_flag(cli, "overwrite"),
                            .no_report = ls_cli_flag(cli, "no-report") };
@@ -213,7 +213,7 @@ static const struct ls_option options[] = {
     { "batches", "LIST", "of contract (as `execution:` says), uniform (all ranks alike), mixed (each its own); default uniform,mixed" },
     { "steps", "N", "measured steps of each run (default 10)" },
     { "warmup", "N", "steps before them, left out of every time (default 3)" },
-    { "rounds", "N", "runs of each safe cell, in alternating order (default 4; even numbers weigh both orders alike)" },
+    { "rounds", "N", "runs of each safe cell, in alternating order (default 6; even numbers weigh both orders alike)" },
     { "seed", "N", "of weights, batches and schedules (default 1)" },
     { "replicas", "N", "ranks that share parameters, where the scenario says any (default 2)" },
     { "replicate", "N", "replicas of those, where the scenario says any (default 2)" },

@@ -39,7 +39,7 @@ struct ls_variant ls_compared_variant(enum ls_frozen policy, enum ls_compared_ba
  *           one cell that disagree about memory, or policies that would be given different batches */
 LS_MUST_USE enum ls_code ls_compare_run(const struct ls_scenario *s, const struct ls_compare_options *o, struct ls_arena *arena,
                                         struct ls_result *out, struct ls_error *err);
-/* What the result says of this machine: processor, cores this process may use, memory, kernel, BLAS. */
+/* What the result says of this machine: processor, cores this process may use, load, memory, kernel, BLAS. */
 void ls_compare_environment(struct ls_arena *arena, struct ls_result *out);
 
 #endif

@@ -480,6 +480,7 @@ static void read_head(struct reader *r, const json_t *root, struct ls_result *ou
     enter(r, "environment", 0);
     out->cpu = text(r, o, "cpu");
     out->cores = number(r, o, "cores", 1 << 20);
+    out->load = positive(r, o, "load");
     out->memory_bytes = number(r, o, "memory_bytes", INT64_MAX);
     out->system = text(r, o, "system");
     out->blas = text(r, o, "blas");

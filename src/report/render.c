@@ -335,7 +335,8 @@ static const char *throughput_note(const struct page *p)
     struct ls_str out = { 0 };
     ls_str_printf(&out, "In the figure, a tick is one measured step, the box reaches from the first to the third quartile, the thick line is the median. The axis need not "
                   "begin at zero. Mean with sample standard deviation (sd). A pair is one round: the same batches, one policy after the other, in the order given and then "
-                  "backwards; its value is the ratio of the two runs' median steps, and the column shows the median of the pairs.");
+                  "backwards; its value is the ratio of the two runs' median steps, and the column shows the median of the pairs. A policy is called faster or slower only if all of at least %d "
+                  "pairs say so; chance alone does that once in 32.", LS_PAIRS_LEAST);
     return plain(p, kept(p->arena, &out));
 }
 
@@ -377,7 +378,8 @@ static const char *measured(const struct page *p)
                 fact(p, &out, ls_arena_printf(a, "units of %s", r->cell[k].policy), ls_arena_printf(a, "%zu", r->cell[k].units.count));
                 break;
             }
-    fact(p, &out, "machine", ls_arena_printf(a, "%s, %" PRIu64 " cores, %s of memory; %s", r->cpu, r->cores, ls_bytes_text((double)r->memory_bytes, a), r->system));
+    fact(p, &out, "machine", ls_arena_printf(a, "%s, %" PRIu64 " cores, %s of memory; %s; load average before the run %.1f", r->cpu, r->cores,
+                                             ls_bytes_text((double)r->memory_bytes, a), r->system, r->load));
     fact(p, &out, "matrix products", ls_arena_printf(a, "%s, %" PRIu64 " thread%s for each caller", r->blas, r->blas_threads, r->blas_threads == 1 ? "" : "s"));
     fact(p, &out, "program", ls_arena_printf(a, "lockstep %s, %s build, %s", r->version, r->build, r->compiler));
     ls_str_add(&out, p->form == HTML ? "</dl>" : "");
@@ -404,6 +406,9 @@ static const char *caveats(const struct page *p)
     if (r->ranks > r->cores)
         caveat(p, &out, ls_arena_printf(p->arena, "%" PRIu64 " ranks on %" PRIu64 " cores take turns: communication is not overlapped with compute as it would be on devices of their own.",
                                         r->ranks, r->cores));
+    if (r->load > 0.5 * (double)r->cores)
+        caveat(p, &out, ls_arena_printf(p->arena, "The machine was busy with other work (load average %.1f on %" PRIu64 " cores): much of the spread is theirs, and differences between "
+                                        "policies that are smaller than it mean nothing.", r->load, r->cores));
     if (r->parameters < 1000000)
         caveat(p, &out, "The model is small enough that handling operations, not arithmetic, takes most of a step.");
     caveat(p, &out, "A cell that is not safe has no times: the smallest failing run that check found was replayed instead.");

@@ -7,7 +7,7 @@
  *    "lockstep": {version, build, compiler},
  *    "scenario": {name, question, file, hash: XXH3-64 of the text, as 16 hexadecimal digits, text},
  *    "model": {file, hash, parameters, trained},
- *    "environment": {cpu, cores, memory_bytes, system, blas, blas_threads, schedule},
+ *    "environment": {cpu, cores, load, memory_bytes, system, blas, blas_threads, schedule},   load: average of the minute before
  *    "options": {seed, ranks, warmup, steps, rounds, baseline},
  *    "platform": a name or null,
  *    "categories": [name, ...]                      of memory
@@ -68,7 +68,7 @@ struct ls_result {
     const char *version, *build, *compiler;
     const char *name, *question, *file, *text; size_t text_length;
     const char *model_file; uint64_t model_hash, parameters, trained;
-    const char *cpu, *system, *blas, *schedule; uint64_t cores, memory_bytes, blas_threads;
+    const char *cpu, *system, *blas, *schedule; uint64_t cores, memory_bytes, blas_threads; double load;
     uint64_t seed, ranks, warmup, steps, rounds;       /* steps: measured ones of each run */
     const char *baseline;                              /* the policy that others are compared with */
     const char *platform;                              /* simulated on; NULL: not simulated */

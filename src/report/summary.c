@@ -155,10 +155,9 @@ static const char *memory_of(const struct answer *a, double more)
     return more == 0 ? "as much memory" : ls_arena_printf(a->arena, "%s %s memory", ls_bytes_text(fabs(more), a->arena), more > 0 ? "more" : "less");
 }
 
-/* A difference of speed is called one only if every pair shows it. */
 static const char *speed_of(const struct answer *a, const struct ls_paired *x)
 {
-    if (x->above == x->ratio.count || x->below == x->ratio.count)
+    if (x->ratio.count >= LS_PAIRS_LEAST && (x->above == x->ratio.count || x->below == x->ratio.count))
         return ls_arena_printf(a->arena, "%.1f %% %s", 100 * fabs(x->ratio.median - 1), x->ratio.median > 1 ? "faster" : "slower");
     return "not clearly faster or slower";
 }

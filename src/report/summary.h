@@ -1,5 +1,6 @@
 /* src/report/summary.h -- what follows from a saved comparison: middles and spreads, pairs, memory, and one sentence.
  *
+ * A policy is called faster or slower only if at least LS_PAIRS_LEAST pairs all say so: by chance alone that is 1 in 32.
  * Warm-up steps are left out of every time. A pair is one round: the same batches, one policy right after the other, in both orders. */
 #ifndef LS_REPORT_SUMMARY_H
 #define LS_REPORT_SUMMARY_H
@@ -7,6 +8,7 @@
 #include "report/result.h"
 #include "base/spread.h"
 
+enum { LS_PAIRS_LEAST = 6 };
 struct ls_cell_summary {
     bool measured;               /* the rest but `agrees` is empty if not */
     bool agrees;                 /* the replay saw what check says; also if nothing was replayed */

@@ -198,6 +198,7 @@ void ls_result_write(const struct ls_result *r, struct ls_str *out)
     ls_json_object(j);
     text(j, "cpu", r->cpu);
     number(j, "cores", r->cores);
+    real(j, "load", r->load);
     number(j, "memory_bytes", r->memory_bytes);
     text(j, "system", r->system);
     text(j, "blas", r->blas);

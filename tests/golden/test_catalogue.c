@@ -186,6 +186,32 @@ Test(catalogue, second_quarter) { check_shard(1); }
 Test(catalogue, third_quarter) { check_shard(2); }
 Test(catalogue, fourth_quarter) { check_shard(3); }
 
+/* A policy tried instead of the one written fails in its witness, too. */
+Test(catalogue, witness_of_another_policy)
+{
+    static const char *const file[] = { "mixed-media/root.yaml", "mixed-media/ministral3-projector-frozen.yaml", "training/qwen3-vl.yaml" };
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        struct ls_arena arena;
+        struct ls_names *names = ls_names_open();
+        struct ls_error err = { 0 };
+        struct ls_scenario s;
+        struct ls_assessment a;
+        struct ls_str path = { 0 };
+        struct ls_assess_options o = as_written();
+        ls_arena_init(&arena, 0);
+        ls_str_printf(&path, "%s/scenarios/%s", LS_SOURCE_DIR, file[i]);
+        o.variant.frozen_sharding = LS_FROZEN_PER_LAYER;
+        cr_assert_eq(ls_scenario_load(ls_str_text(&path), &arena, names, &s, &err), LS_OK, "%s: %s", file[i], err.text);
+        cr_assert_eq(ls_assess(&s, &o, &arena, &a, &err), LS_OK, "%s: %s", file[i], err.text);
+        cr_assert_eq(a.verdict, LS_MISMATCH, "%s", file[i]);
+        check_witness(ls_str_text(&path), &s, &a);
+        ls_assessment_release(&a);
+        ls_str_release(&path);
+        ls_names_close(names);
+        ls_arena_release(&arena);
+    }
+}
+
 Test(catalogue, every_file_asks_and_expects)
 {
     path_vec files = { 0 };

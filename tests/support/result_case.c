@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { RANKS = 2, WARMUP = 2, STEPS = 10, ROUNDS = 4, CATEGORIES = 8 };
+enum { RANKS = 2, WARMUP = 2, STEPS = 10, ROUNDS = 6, CATEGORIES = 8 };
 
 static struct ls_result_names names(struct ls_arena *arena, const char *const *text, size_t count)
 {
@@ -96,7 +96,7 @@ void result_case(struct ls_result *out, struct ls_arena *arena, uint64_t seed)
                                .question = "What does <each> policy cost | when ranks' batches differ?", .file = "scenarios/made-up.yaml", .text = text,
                                .text_length = strlen(text), .model_file = "models/made_up.yaml", .model_hash = 0x0123456789abcdef, .parameters = 68288,
                                .trained = 51200, .cpu = "An Invented CPU", .system = "Linux 6.1 x86_64", .blas = "OpenBLAS 0.3.21",
-                               .schedule = "a thread per queue", .cores = 2, .memory_bytes = 16ull << 30, .blas_threads = 1, .seed = seed, .ranks = RANKS,
+                               .schedule = "a thread per queue", .cores = 2, .load = 0.25, .memory_bytes = 16ull << 30, .blas_threads = 1, .seed = seed, .ranks = RANKS,
                                .warmup = WARMUP, .steps = STEPS, .rounds = ROUNDS, .baseline = "root", .platform = "invented x8" };
     out->categories = names(arena, categories, CATEGORIES);
     out->cell = LS_NEW(arena, struct ls_result_cell, 6);

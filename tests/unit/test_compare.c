@@ -170,6 +170,56 @@ Test(compare, a_signal_leaves_nothing)
     }
 }
 
+static int status_of(pid_t child)
+{
+    int status = 0;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/* Without gnuplot nothing is measured, nothing is written, and Markdown still works. */
+Test(compare, without_gnuplot)
+{
+    char base[] = "/tmp/lockstep-compare-XXXXXX", out[100];
+    cr_assert(mkdtemp(base));
+    snprintf(out, sizeof out, "%s/out", base);
+    setenv("PATH", "/nowhere", 1);
+    cr_expect_eq(status_of(start((char *[]){ "lockstep", "compare", "--out", out, "scenarios/training/qwen3-vl.yaml", NULL })), LS_EBACKEND);
+    cr_expect_eq(status_of(start((char *[]){ "lockstep", "report", "--out", out, "tests/data/report", NULL })), LS_EBACKEND);
+    cr_expect_eq(status_of(start((char *[]){ "lockstep", "report", "--markdown", "tests/data/report", NULL })), LS_OK);
+    cr_expect_eq(rmdir(base), 0, "something is left in %s", base);
+}
+
+/* A saved run is measured on one machine and rendered on another. */
+Test(compare, save_then_report)
+{
+    char base[] = "/tmp/lockstep-compare-XXXXXX", out[100], html[140];
+    struct ls_arena arena;
+    struct ls_result r;
+    struct ls_error err = { 0 };
+    struct stat st;
+    cr_assert(mkdtemp(base));
+    snprintf(out, sizeof out, "%s/out", base);
+    snprintf(html, sizeof html, "%s/report.html", out);
+    ls_arena_init(&arena, 0);
+    cr_assert_eq(status_of(start((char *[]){ "lockstep", "compare", "--no-report", "--steps", "2", "--warmup", "1", "--rounds", "2", "--policies", "replicate,root", "--batches",
+                                             "contract", "--out", out, "scenarios/training/qwen3-vl.yaml", NULL })), LS_OK);
+    snprintf(html, sizeof html, "%s/run.json", out);
+    cr_assert_eq(ls_result_load(html, &arena, &r, &err), LS_OK, "%s", err.text);
+    cr_assert(r.cells == 2 && strcmp(r.cell[0].policy, "replicate") == 0 && strcmp(r.baseline, "root") == 0 && r.cell[1].runs == 2 && r.cell[0].simulated);
+    snprintf(html, sizeof html, "%s/report.html", out);
+    cr_assert_neq(stat(html, &st), 0);
+    int status = status_of(start((char *[]){ "lockstep", "report", out, NULL }));
+    if (status == LS_OK) /* gnuplot is here */
+        cr_assert(stat(html, &st) == 0 && st.st_size > 10000);
+    else
+        cr_assert_eq(status, LS_EBACKEND);
+    char command[160];
+    snprintf(command, sizeof command, "rm -r '%s'", base);
+    cr_assert_eq(system(command), 0);
+    ls_arena_release(&arena);
+}
+
 /* ---- the committed comparison ---- */
 
 static void load(const char *path, struct ls_arena *arena, struct ls_result *r)
