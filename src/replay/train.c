@@ -22,9 +22,9 @@ enum ls_code ls_train_model(const struct ls_scenario *s, struct ls_arena *arena,
                          ls_dtype_name(s->model.param[i].dtype));
     for (size_t i = 0; i < s->batch.samples && rc == LS_OK; i++) {
         const struct ls_sample *x = &s->batch.sample[i];
-        if (x->videos || x->audios || (x->images && !out->pictures))
-            rc = ls_fail(err, LS_EINPUT, x->at, "a sample holds media that the model cannot be fed: pictures of %s",
-                         out->pictures ? "one kind, no videos or audio" : "no kind");
+        if (x->videos || (x->audios && !out->recordings) || (x->images && !out->pictures))
+            rc = ls_fail(err, LS_EINPUT, x->at, "a sample holds media that the model cannot be fed: it takes %s%s, no videos",
+                         out->pictures ? "pictures" : "text alone", out->recordings ? " and recordings" : "");
     }
     return rc;
 }
@@ -253,6 +253,7 @@ static void take_numbers(const struct ls_train_case *c, const struct ls_nn_train
             if (kind == LS_ROUND_MICRO) {
                 step->text_tokens += q.text;
                 step->image_tokens += q.images * per_image;
+                step->audio_tokens += q.audios * c->vlm->recording.tokens;
             }
         }
         sum[kind == LS_ROUND_EVAL] += (double)own * ls_nn_train_loss(c->setup, t, g, g + 1);
@@ -281,7 +282,7 @@ enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_o
     const uint32_t *step_of = steps_of(c, arena, &steps);
     struct ls_nn_sample *sample = LS_NEW(arena, struct ls_nn_sample, b->samples + 1);
     for (size_t i = 0; i < b->samples; i++)
-        sample[i] = (struct ls_nn_sample){ b->sample[i].text, b->sample[i].images, b->sample[i].videos + b->sample[i].audios, b->sample[i].at };
+        sample[i] = (struct ls_nn_sample){ b->sample[i].text, b->sample[i].images, b->sample[i].videos, b->sample[i].at, b->sample[i].audios };
     struct ls_nn_train t = { .vlm = c->vlm, .sample = sample, .samples = b->samples, .adamw = ls_nn_adamw_default,
                              .loss = nans(arena, rounds * ranks), .norm = nans(arena, rounds * ranks) };
     if (o->adamw)

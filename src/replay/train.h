@@ -52,8 +52,8 @@ struct ls_train_step {
     double eval_loss;            /* the same of the evaluations that the schedule has between the step before and this one's end */
     double norm;                 /* of the gradients, before clipping; where the program reduces it, or a rank holds all shards */
     double seconds;              /* from when the last rank was through with the step before to when the last one is with this */
-    uint64_t text_tokens, image_tokens; /* that enter the decoder, over ranks and microbatches; no padding exists. image_tokens:
-                                           those that stand for pictures. A dummy's are not among them */
+    uint64_t text_tokens, image_tokens, audio_tokens; /* that enter the decoder, over ranks and microbatches; no padding exists. image_tokens,
+                                           audio_tokens: those that stand for pictures, recordings. A dummy's are not among them */
 };
 /* An op on a stream of a rank; ns since the run's first op began. busy_ns: of the time in between, what computed or copied; the
  * rest waited: for an event, for the other members, or (coroutines) for a turn. */

@@ -97,27 +97,33 @@ def weights(inv, seed, adapters):
 
 
 class Batch:
-    """Sequences of (text, images, seed): one text token, the pictures, the rest of the text."""
+    """Sequences of (text, images, seed, audios): one text token, the pictures, the recordings, the rest of the text."""
     def __init__(self, inv, sequences):
         c = inv.config
         self.grid = (c["vision_grid_rows"], c["vision_grid_columns"])
         self.patch, self.merge = c["vision_patch_size"], c.get("vision_spatial_merge_size", 1)
         self.token = c["image_token_id"]
         per = self.grid[0] * self.grid[1] // self.merge ** 2
+        self.audio_token, self.bins, self.frames = c.get("audio_token_id"), c.get("audio_num_mel_bins", 0), c.get("audio_frames", 0)
+        heard = self.frames // (c.get("audio_conv2_stride", 1) * c.get("audio_avg_pooler_stride", 1))
+        media = sorted([self.token] + [self.audio_token] * (self.audio_token is not None))
         self.items = []
-        for text, images, seed in sequences:
-            r = (draw(seed, 1, text) % U64(c["text_vocab_size"] - 1)).astype(np.int64)
-            words = r + (r >= self.token)
+        for text, images, seed, audios in sequences:
+            words = (draw(seed, 1, text) % U64(c["text_vocab_size"] - len(media))).astype(np.int64)
+            for token in media:
+                words = words + (words >= token)
             labels = np.where(np.arange(text) >= text // 4, words, -100)
             lead = min(text, 1)
-            block = np.full(images * per, self.token)
+            block = np.concatenate([np.full(images * per, self.token), np.full(audios * heard, self.audio_token or 0)])
             ids = np.concatenate([words[:lead], block, words[lead:]])
-            label = np.concatenate([labels[:lead], np.full(images * per, -100), labels[lead:]])
-            which = np.concatenate([np.zeros(lead), np.repeat(np.arange(images) + 1, per), np.zeros(text - lead)])
+            label = np.concatenate([labels[:lead], np.full(len(block), -100), labels[lead:]])
+            which = np.concatenate([np.zeros(lead), np.repeat(np.arange(images) + 1, per), np.zeros(audios * heard + text - lead)])
             side = (self.grid[0] * self.patch, self.grid[1] * self.patch)
             n = 3 * side[0] * side[1]
             pixels = torch.tensor(uniform(seed, 2, images * n).astype(np.float32).astype(np.float64)).reshape(images, 3, *side)
-            self.items.append((torch.tensor(ids), torch.tensor(label), torch.tensor(which), pixels))
+            features = uniform(seed, 3, audios * self.frames * self.bins).astype(np.float32).astype(np.float64)
+            features = torch.tensor(features).reshape(audios, self.frames, self.bins).transpose(1, 2)
+            self.items.append((torch.tensor(ids), torch.tensor(label), torch.tensor(which), pixels, features))
 
 
 def rotate_half(x):
@@ -144,6 +150,8 @@ def attend(q, k, v, scale, mask=None):
 
 
 class Model:
+    TEXT = "model.language_model"
+
     def __init__(self, inv, params, lora_alpha=32.0):
         self.inv, self.p, self.c, self.alpha = inv, params, inv.config, lora_alpha
 
@@ -171,9 +179,11 @@ class Model:
 
     def loss_sum(self, batch):
         total = 0
-        for ids, label, which, pixels in batch.items:
-            h = F.embedding(ids, self.w("model.language_model.embed_tokens.weight")) * self.embed_scale()
+        for ids, label, which, pixels, features in batch.items:
+            h = F.embedding(ids, self.w(self.TEXT + ".embed_tokens.weight")) * self.embed_scale()
             extra = None
+            if len(features):
+                h = h.masked_scatter((ids == batch.audio_token)[:, None], self.recordings(features))
             if len(pixels):
                 features, extra = self.pictures(pixels)
                 h = h.masked_scatter((ids == batch.token)[:, None], features.to(h.dtype))
@@ -374,21 +384,80 @@ class Ministral3(Model):
         return self.rms("model.language_model.norm", h, eps)
 
 
+class Qwen25Omni(Qwen3VL):
+    """The thinker: Whisper's audio encoder, Qwen2.5-VL's vision encoder, Qwen2.5's decoder."""
+    TEXT = "model"
+
+    def recordings(self, features):
+        t, dim = "audio_tower", self.c["audio_head_dim"]
+        x = F.gelu(F.conv1d(features, self.w(t + ".conv1.weight"), self.w(t + ".conv1.bias"), padding=1))
+        x = F.gelu(F.conv1d(x, self.w(t + ".conv2.weight"), self.w(t + ".conv2.bias"), stride=2, padding=1)).transpose(1, 2)
+        half = x.shape[2] // 2
+        times = torch.exp(-math.log(10000) / (half - 1) * torch.arange(half, dtype=torch.float64))
+        angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None] * times
+        outs = []
+        for one in x + torch.cat([angles.sin(), angles.cos()], dim=1):
+            for i in range(self.inv.count(t + ".layers")):
+                b = f"{t}.layers.{i}"
+                y = self.layer_norm(b + ".self_attn_layer_norm", one, 1e-5)
+                q, k, v = (heads(self.linear(f"{b}.self_attn.{n}_proj", y), dim) for n in "qkv")
+                one = one + self.linear(b + ".self_attn.out_proj", attend(q, k, v, dim ** -0.5))
+                y = self.layer_norm(b + ".final_layer_norm", one, 1e-5)
+                one = one + self.linear(b + ".fc2", F.gelu(self.linear(b + ".fc1", y)))
+            one = F.avg_pool1d(one.T[None], 2, stride=2)[0].T
+            outs.append(self.linear(t + ".proj", self.layer_norm(t + ".ln_post", one, 1e-5)))
+        return torch.cat(outs)
+
+    def pictures(self, pixels):
+        dim, eps = self.c["vision_head_dim"], 1e-6
+        outs = []
+        for picture in pixels:
+            w = self.w("visual.patch_embed.proj.weight")
+            x = F.conv3d(self.patches(picture).reshape(-1, *w.shape[1:]), w, stride=w.shape[2:]).reshape(-1, w.shape[0])
+            angles = self.grid_angles()
+            for i in range(self.inv.count("visual.blocks")):
+                b = f"visual.blocks.{i}"
+                y = self.rms(b + ".norm1", x, eps)
+                q, k, v = (heads(self.linear(f"{b}.attn.{n}", y), dim) for n in "qkv")
+                x = x + self.linear(b + ".attn.proj", attend(rotary(q, angles), rotary(k, angles), v, dim ** -0.5))
+                y = self.rms(b + ".norm2", x, eps)
+                x = x + self.linear(b + ".mlp.down_proj", F.silu(self.linear(b + ".mlp.gate_proj", y)) * self.linear(b + ".mlp.up_proj", y))
+            y = self.rms("visual.merger.ln_q", x, eps).reshape(-1, self.w("visual.merger.mlp.0.weight").shape[1])
+            outs.append(self.linear("visual.merger.mlp.2", F.gelu(self.linear("visual.merger.mlp.0", y))))
+        return torch.cat(outs), None
+
+    def decoder(self, h, ids, which, extra, batch):
+        c, dim, eps, n = self.c, self.c["text_head_dim"], self.c["text_norm_eps"], len(h)
+        sections = [c["text_mrope_section_time"], c["text_mrope_section_row"], c["text_mrope_section_column"]]
+        freqs = self.positions(which, batch)[:, :, None] * self.inverse(c["text_rope_theta"], dim)
+        angles = torch.cat([part[axis] for axis, part in enumerate(freqs.split(sections, dim=-1))], dim=-1)
+        mask = torch.ones(n, n, dtype=torch.bool).tril()
+        for i in range(self.inv.count("model.layers")):
+            b = f"model.layers.{i}"
+            x = self.rms(b + ".input_layernorm", h, eps)
+            q, k, v = (heads(self.linear(f"{b}.self_attn.{name}_proj", x), dim) for name in "qkv")
+            h = h + self.linear(b + ".self_attn.o_proj", attend(rotary(q, angles), rotary(k, angles), v, dim ** -0.5, mask))
+            x = self.rms(b + ".post_attention_layernorm", h, eps)
+            h = h + self.linear(b + ".mlp.down_proj", F.silu(self.linear(b + ".mlp.gate_proj", x)) * self.linear(b + ".mlp.up_proj", x))
+        return self.rms("model.norm", h, eps)
+
+
 FAMILIES = {"Qwen3VLForConditionalGeneration": Qwen3VL, "Gemma3ForConditionalGeneration": Gemma3,
-            "Mistral3ForConditionalGeneration": Ministral3}
+            "Mistral3ForConditionalGeneration": Ministral3, "Qwen2_5OmniThinkerForConditionalGeneration": Qwen25Omni}
 WEIGHT_SEED = 1
-BATCHES = {"text": [(10, 0, 3)], "picture": [(12, 1, 7)], "mixed": [(12, 1, 7), (7, 0, 9), (9, 2, 8)], "short": [(1, 1, 4), (2, 0, 5)],
-           "long": [(90, 1, 6)]}
+BATCHES = {"text": [(10, 0, 3, 0)], "picture": [(12, 1, 7, 0)], "mixed": [(12, 1, 7, 0), (7, 0, 9, 0), (9, 2, 8, 0)],
+           "short": [(1, 1, 4, 0), (2, 0, 5, 0)], "long": [(90, 1, 6, 0)]}
+AUDIO_BATCHES = {"recording": [(11, 0, 3, 1)], "all": [(12, 1, 7, 2), (7, 0, 9, 1), (9, 2, 8, 0)]}
 STEPS = 30
 
 
 def labels(sequences):
-    return sum(sum(1 for t in range(1, text) if t >= text // 4) for text, _, _ in sequences)
+    return sum(sum(1 for t in range(1, text) if t >= text // 4) for text, _, _, _ in sequences)
 
 
-def step_batch(step):
-    """Three sequences that change from step to step; two of them hold pictures."""
-    return [(12 + step % 3, 1, 100 + step), (9, 0, 200 + step), (6 + step % 5, 2, 300 + step)]
+def step_batch(step, audio):
+    """Three sequences that change from step to step; two of them hold pictures, one a recording where the model hears."""
+    return [(12 + step % 3, 1, 100 + step, 0), (9, 0, 200 + step, int(audio)), (6 + step % 5, 2, 300 + step, 0)]
 
 
 def record(path, out):
@@ -407,7 +476,7 @@ def record(path, out):
                         value.copy_(torch.tensor((0.1 * uniform(2, fnv1a(key), value.numel())).astype(np.float32)
                                                  .astype(np.float64)).reshape(value.shape))
         loss = family(inv, p).loss_sum(Batch(inv, sequences)) / max(labels(sequences), 1)
-        lines.append(f"case {name} {' '.join(f'{t},{i},{s}' for t, i, s in sequences)}")
+        lines.append(f"case {name} {' '.join(f'{t},{i},{s},{a}' for t, i, s, a in sequences)}")
         lines.append(f"loss {float(loss.detach()):.17g}")
         loss.backward()
         for key in sorted(p):
@@ -418,11 +487,13 @@ def record(path, out):
             flat = g.reshape(-1)
             lines.append(f"grad {key} {float(flat.norm()):.12g} {float(flat @ probe):.12g} " + " ".join(f"{float(v):.9g}" for v in flat[:2]))
 
-    for name, sequences in BATCHES.items():
+    hears = "audio_token_id" in inv.config
+    for name, sequences in list(BATCHES.items()) + list(AUDIO_BATCHES.items()) * hears:
         run(name, sequences, {}, lambda key: True)
     towers = tuple(m["path"] + "." for m in inv.doc["multimodal"] if m["role"] == "tower")
     run("frozen_tower", BATCHES["mixed"], {}, lambda key: not key.startswith(towers))
-    q = {m: 2 for m in inv.cls if m.endswith(("language_model.layers.0.self_attn.q_proj", "language_model.layers.1.mlp.down_proj"))}
+    text = family.TEXT
+    q = {m: 2 for m in inv.cls if m in (text + ".layers.0.self_attn.q_proj", text + ".layers.1.mlp.down_proj")}
     run("lora", BATCHES["mixed"], q, lambda key: ".lora_" in key)
 
     p = weights(inv, WEIGHT_SEED, {})
@@ -430,7 +501,7 @@ def record(path, out):
         value.requires_grad_(True)
     optimizer = torch.optim.AdamW(p.values(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, foreach=False)
     for step in range(STEPS):
-        sequences = step_batch(step)
+        sequences = step_batch(step, hears)
         optimizer.zero_grad()
         loss = family(inv, p).loss_sum(Batch(inv, sequences)) / labels(sequences)
         loss.backward()

@@ -9,9 +9,10 @@
 #include <string.h>
 
 enum op { LINEAR, MATMUL, LORA, EMBED, POSITIONS, RMS_NORM, LAYER_NORM, ROTATE, ATTENTION, ATTENTION_FUSED, ACT, MUL, ADD, LINK_ZERO,
-          MERGE, AVG_POOL, UNFOLD, CROSS_ENTROPY };
+          MERGE, AVG_POOL, UNFOLD, FRAMES, POOL_ROWS, CROSS_ENTROPY };
 enum { MAX_IN = 4 };
 /* flag: linear: bias; rms_norm: offset; act: kind; merge: keep; cross_entropy: every flag-th label is ignored.
+ * frames: n recordings of a rows, b channels, c taps, stride d; pool_rows: a rows of width b become one
  * attention: a heads, b key heads, c width of a head, d bits: 1 causal, 2 window of 3, 4 an image, 8 three sequences */
 struct shape { enum op op; size_t n, a, b, c, d; int flag; };
 
@@ -61,6 +62,8 @@ static void sizes(const struct shape *s, size_t in[MAX_IN], size_t *out)
     case MERGE: in[0] = *out = n * a, in[1] = b * a; break;
     case AVG_POOL: in[0] = n * a * b * s->d, *out = n * (a / c) * (b / c) * s->d; break;
     case UNFOLD: in[0] = n * a * b * s->d, *out = n * (a / c) * (b / c) * c * c * s->d; break;
+    case FRAMES: in[0] = n * a * b, *out = n * ((a - 1) / s->d + 1) * b * c; break;
+    case POOL_ROWS: in[0] = n * a * b, *out = n * b; break;
     case CROSS_ENTROPY: in[0] = n * a, *out = 1; break;
     }
 }
@@ -173,6 +176,8 @@ Test(nn_ops, rows)
         CHECK({ MERGE, 1, 1, 0, 0, 0, keep }, { MERGE, 1, 3, 1, 0, 0, keep }, { MERGE, 7, 3, 4, 0, 0, keep }, { MERGE, 6, 2, 2, 0, 0, keep });
     CHECK({ AVG_POOL, 2, 4, 6, 2, 3, 0 }, { AVG_POOL, 1, 5, 3, 2, 1, 0 }, { AVG_POOL, 1, 3, 3, 1, 2, 0 }, { UNFOLD, 2, 4, 6, 2, 3, 0 },
           { UNFOLD, 1, 3, 5, 1, 2, 0 }, { UNFOLD, 1, 3, 3, 3, 1, 0 });
+    CHECK({ FRAMES, 2, 6, 3, 3, 1, 0 }, { FRAMES, 2, 6, 2, 3, 2, 0 }, { FRAMES, 1, 5, 2, 3, 2, 0 }, { FRAMES, 1, 1, 2, 3, 1, 0 }, { FRAMES, 3, 4, 1, 1, 1, 0 },
+          { FRAMES, 1, 2, 2, 5, 2, 0 }, { POOL_ROWS, 3, 2, 4, 0, 0, 0 }, { POOL_ROWS, 1, 1, 1, 0, 0, 0 }, { POOL_ROWS, 2, 5, 3, 0, 0, 0 });
 }
 
 Test(nn_ops, loss)

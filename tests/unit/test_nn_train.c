@@ -65,10 +65,10 @@ static void text_of(const struct setting *x, struct ls_str *s)
     ls_str_printf(s, "distributed:\n  strategy: fsdp2\n  dp_size: %u\n  dp_replicate_size: %u\n  mp_policy: %s\n%s  multimodal: {frozen_sharding: %s}\n",
                   x->ranks, x->replicas ? x->replicas : 1, x->dtypes ? x->dtypes : "{param: f32, reduce: f32, output: f32}",
                   x->distributed ? x->distributed : "", x->policy);
-    ls_str_printf(s, "batch:\n  microbatches: %u\n  samples: [{text: 12}, {text: 9, images: 1}, {text: 7, images: 2}]\n  execution: {table: %s}\n",
-                  x->microbatches, x->table);
-    ls_str_printf(s, "  dummy_forward: {vision: [tower%s]}\n  steps: %u\nstep: {clip_grad_norm: true, metrics: [loss]}\n",
-                  strstr(x->model, "qwen") ? "" : ", projector", STEPS); /* Qwen's projector is inside its tower */
+    ls_str_printf(s, "batch:\n  microbatches: %u\n  samples: [{text: 12}, {text: 9, images: 1}, {text: 7, images: 2}%s]\n  execution: {table: %s}\n",
+                  x->microbatches, strstr(x->model, "omni") ? ", {text: 8, audios: 1}, {text: 10, images: 1, audios: 2}" : "", x->table);
+    ls_str_printf(s, "  dummy_forward: {vision: [tower%s]%s}\n  steps: %u\nstep: {clip_grad_norm: true, metrics: [loss]}\n",
+                  strstr(x->model, "qwen") ? "" : ", projector", strstr(x->model, "omni") ? ", audio: [tower]" : "", STEPS); /* Qwen's projector is inside its tower */
 }
 
 static void check(enum ls_code rc, const struct ls_error *err, const struct ls_str *text)
@@ -143,8 +143,8 @@ static struct result run(const struct setting *x, bool solo)
     }
     struct ls_nn_sample *sample = LS_NEW(&arena, struct ls_nn_sample, c.batch.samples + 1);
     for (size_t i = 0; i < c.batch.samples; i++)
-        sample[i] = (struct ls_nn_sample){ c.batch.sample[i].text, c.batch.sample[i].images, c.batch.sample[i].videos + c.batch.sample[i].audios,
-                                           c.batch.sample[i].at };
+        sample[i] = (struct ls_nn_sample){ c.batch.sample[i].text, c.batch.sample[i].images, c.batch.sample[i].videos, c.batch.sample[i].at,
+                                           c.batch.sample[i].audios };
     struct ls_nn_train t = { .vlm = &vlm, .sample = sample, .samples = c.batch.samples, .adamw = ls_nn_adamw_default, .loss = loss, .norm = norm,
                              .weight = out.weight };
     struct ls_engine_options o = { .free = x->free, .seed = x->schedule, .poison = true, .math = &ls_math_nn, .math_context = &t };
@@ -237,6 +237,25 @@ Test(nn_train, some_ranks_without_pictures)
         for (size_t frozen = 0; frozen < 2; frozen++)
             like_solo(&(struct setting){ .model = models[m], .policy = "root", .freeze = frozen ? FROZEN : NULL, .ranks = 2, .microbatches = 1,
                                          .table = "[[0, 1]]" }, 1e-5);
+}
+
+Test(nn_train, pictures_here_recordings_there)
+{
+    static const char *const freeze[] = { NULL, "{freeze_vision_tower: true, freeze_audio_tower: true}", "{freeze_audio_tower: true}" };
+    for (size_t f = 0; f < 3; f++) {
+        struct setting x = { .model = "tiny_qwen2_5_omni", .policy = "root", .freeze = freeze[f], .ranks = 2, .microbatches = 2, .table = "[[1, 3], [0, 4]]" };
+        like_solo(&x, 1e-5);
+        struct setting free = x;
+        free.free = true;
+        same_bits(&x, &free);
+    }
+    struct setting same = { .model = "tiny_qwen2_5_omni", .policy = "root", .freeze = freeze[1], .ranks = 2, .microbatches = 1, .table = "[[4, 4]]" };
+    like_solo(&same, 1e-5);
+    for (size_t p = 0; p < 2; p++) {
+        struct setting other = same;
+        other.policy = p ? "replicate" : "per_layer";
+        same_bits(&same, &other);
+    }
 }
 
 Test(nn_train, accumulation_is_a_larger_batch)

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STREAM_ID = 1, STREAM_PIXEL = 2 };
+enum { STREAM_ID = 1, STREAM_PIXEL = 2, STREAM_FEATURE = 3 };
 
 static uint64_t draw(uint64_t seed, uint64_t stream, uint64_t i)
 {
@@ -51,6 +51,10 @@ static size_t lay_out(struct ls_nn_batch *b, char *at)
     b->corner = take(at, &used, b->patches * b->corners, sizeof *b->corner);
     b->corner_weight = take(at, &used, b->patches * b->corners, sizeof(float));
     b->pixel = take(at, &used, b->patches * v->picture.channels * v->picture.patch * v->picture.patch, sizeof(float));
+    b->recording_first = take(at, &used, b->recordings + 1, sizeof *b->recording_first);
+    b->audio_at = take(at, &used, b->heard, sizeof *b->audio_at);
+    b->feature = take(at, &used, b->recordings * b->frames * v->recording.bins, sizeof(float));
+    b->sinusoid = take(at, &used, b->audio_rows * v->recording.width, sizeof(float));
     return used;
 }
 
@@ -61,17 +65,27 @@ size_t ls_nn_batch_measure(struct ls_nn_batch *out, const struct ls_nn_vlm *vlm,
     for (size_t i = 0; i < count; i++) {
         out->images += sequence[i].images;
         out->tokens += sequence[i].text;
-        size_t length = sequence[i].text + sequence[i].images * per;
+        out->audios += sequence[i].audios;
+        size_t length = sequence[i].text + sequence[i].images * per + sequence[i].audios * (size_t)vlm->recording.tokens;
         out->longest = length > out->longest ? length : out->longest;
     }
     out->marked = out->images * per;
-    out->tokens += out->marked;
+    out->heard = out->audios * (size_t)vlm->recording.tokens;
+    out->tokens += out->marked + out->heard;
     if (vlm->pictures) {
         out->pictures = out->images ? out->images : 1;
         out->rows = out->images ? vlm->picture.rows : vlm->picture.merge;
         out->columns = out->images ? vlm->picture.columns : vlm->picture.merge;
         out->patches = out->pictures * out->rows * out->columns;
         out->corners = vlm->picture.interpolate ? 4 : 1;
+    }
+    if (vlm->recordings) {
+        const struct ls_nn_recording *r = &vlm->recording;
+        /* The shortest recording that gives one token. */
+        size_t pool = (size_t)(r->rows / r->tokens), stride = (size_t)(r->frames / r->rows);
+        out->recordings = out->audios ? out->audios : 1;
+        out->frames = out->audios ? (size_t)r->frames : pool * stride;
+        out->audio_rows = out->audios ? (size_t)r->rows : pool;
     }
     struct ls_nn_batch sized = *out;
     return lay_out(&sized, NULL);
@@ -93,8 +107,10 @@ static void angle(double a, float *cosine, float *sine)
 static void rotary(const struct ls_nn_tower *t, const double position[3], size_t j, double theta, double factor, float *cosine, float *sine)
 {
     size_t which = 0;
-    if (t->position == LS_NN_POSITION_MROTARY && j % 3 && j < 3 * t->section[j % 3])
+    if (t->position == LS_NN_POSITION_MROTARY && t->in_turn && j % 3 && j < 3 * t->section[j % 3])
         which = j % 3;
+    if (t->position == LS_NN_POSITION_MROTARY && !t->in_turn)
+        which = j < t->section[0] ? 0 : j < t->section[0] + t->section[1] ? 1 : 2;
     angle(position[which] / factor * pow(theta, -2.0 * (double)j / (double)t->head_dim), cosine, sine);
 }
 
@@ -150,28 +166,63 @@ static void fill_pictures(const struct ls_nn_batch *b)
     }
 }
 
+static void fill_recordings(const struct ls_nn_batch *b)
+{
+    size_t width = (size_t)b->vlm->recording.width, half = width / 2;
+    for (size_t i = 0; i <= b->recordings; i++)
+        b->recording_first[i] = i * b->audio_rows;
+    if (!b->audios)
+        memset(b->feature, 0, b->recordings * b->frames * (size_t)b->vlm->recording.bins * sizeof(float));
+    for (size_t i = 0; i < b->audio_rows; i++)
+        for (size_t j = 0; j < half; j++)
+            angle((double)i * exp(-log(10000) / (half > 1 ? (double)half - 1 : 1) * (double)j), &b->sinusoid[i * width + half + j],
+                  &b->sinusoid[i * width + j]);
+}
+
 static bool counts(const struct ls_nn_sequence *s, size_t text_index) /* the text token carries a label */
 {
     return text_index >= s->text / 4;
 }
 
-static void fill_sequence(const struct ls_nn_batch *b, size_t index, size_t *row, size_t *marked, size_t *picture)
+/* An id of text: none that stands for media. */
+static int32_t word(const struct ls_nn_vlm *v, uint64_t seed, size_t text)
+{
+    uint64_t skip[2], skips = 0;
+    if (v->pictures)
+        skip[skips++] = v->picture.token;
+    if (v->recordings)
+        skip[skips++] = v->recording.token;
+    if (skips == 2 && skip[0] > skip[1]) {
+        uint64_t swap = skip[0];
+        skip[0] = skip[1], skip[1] = swap;
+    }
+    uint64_t r = draw(seed, STREAM_ID, text) % (v->vocab - skips);
+    for (size_t i = 0; i < skips; i++)
+        r += r >= skip[i];
+    return (int32_t)r;
+}
+
+struct filled { size_t row, marked, heard, picture, recording; };
+
+static void fill_sequence(const struct ls_nn_batch *b, size_t index, struct filled *f)
 {
     const struct ls_nn_vlm *v = b->vlm;
     const struct ls_nn_tower *t = &v->text;
     const struct ls_nn_sequence *s = &b->sequence[index];
     size_t half = t->head_dim / 2, per = image_tokens(v), width = per ? v->picture.columns / v->picture.merge : 1;
-    size_t begin = *row, length = s->text + s->images * per, lead = s->text > 0;
+    size_t media = s->images * per + s->audios * (size_t)v->recording.tokens, lead = s->text > 0, heard_from = lead + s->images * per;
+    size_t begin = f->row, length = s->text + media, features = b->frames * (size_t)v->recording.bins;
     size_t pixels = b->rows * b->columns * v->picture.channels * v->picture.patch * v->picture.patch;
     double next = 0; /* first position not yet used */
-    for (size_t i = 0; i < length; i++, ++*row) {
+    for (size_t i = 0; i < length; i++, f->row++) {
+        size_t row = f->row;
         double position[3] = { next, next, next };
-        bool image = i >= lead && i < lead + s->images * per;
+        bool image = i >= lead && i < heard_from, audio = i >= heard_from && i < lead + media;
         if (image) {
             size_t in = (i - lead) % per;
-            b->id[*row] = (int32_t)v->picture.token;
-            b->group[*row] = (int32_t)(*picture + (i - lead) / per + 1);
-            b->at[(*marked)++] = *row;
+            b->id[row] = (int32_t)v->picture.token;
+            b->group[row] = (int32_t)(f->picture + (i - lead) / per + 1);
+            b->at[f->marked++] = row;
             if (t->position == LS_NN_POSITION_MROTARY) {
                 position[1] = next + (double)(in / width);
                 position[2] = next + (double)(in % width);
@@ -181,40 +232,48 @@ static void fill_sequence(const struct ls_nn_batch *b, size_t index, size_t *row
             } else {
                 next++;
             }
+        } else if (audio) {
+            b->id[row] = (int32_t)v->recording.token;
+            b->group[row] = 0;
+            b->audio_at[f->heard++] = row;
+            next++;
         } else {
-            size_t text = i < lead ? i : i - s->images * per;
-            uint64_t r = draw(s->seed, STREAM_ID, text) % (v->vocab - (v->pictures ? 1 : 0));
-            b->id[*row] = (int32_t)(v->pictures && r >= v->picture.token ? r + 1 : r);
-            b->group[*row] = 0;
+            b->id[row] = word(v, s->seed, i < lead ? i : i - media);
+            b->group[row] = 0;
             next++;
         }
-        b->target[*row] = LS_NN_IGNORE;
-        if (i > 0 && !image && counts(s, i - s->images * per * (i >= lead)))
-            b->target[*row - 1] = b->id[*row];
+        b->target[row] = LS_NN_IGNORE;
+        if (i > 0 && !image && !audio && counts(s, i - media * (i >= lead)))
+            b->target[row - 1] = b->id[row];
         for (size_t j = 0; j < half; j++) {
-            rotary(t, position, j, t->theta, t->factor, &b->cosine[*row * half + j], &b->sine[*row * half + j]);
+            rotary(t, position, j, t->theta, t->factor, &b->cosine[row * half + j], &b->sine[row * half + j]);
             if (t->window)
-                rotary(t, position, j, t->window_theta, 1, &b->window_cosine[*row * half + j], &b->window_sine[*row * half + j]);
+                rotary(t, position, j, t->window_theta, 1, &b->window_cosine[row * half + j], &b->window_sine[row * half + j]);
         }
     }
     for (size_t i = 0; i < s->images * pixels; i++)
-        b->pixel[*picture * pixels + i] = (float)uniform(s->seed, STREAM_PIXEL, i);
-    *picture += s->images;
+        b->pixel[f->picture * pixels + i] = (float)uniform(s->seed, STREAM_PIXEL, i);
+    for (size_t i = 0; i < s->audios * features; i++)
+        b->feature[f->recording * features + i] = (float)uniform(s->seed, STREAM_FEATURE, i);
+    f->picture += s->images;
+    f->recording += s->audios;
     b->first[index] = begin;
-    b->first[index + 1] = *row;
+    b->first[index + 1] = f->row;
 }
 
 void ls_nn_batch_fill(const struct ls_nn_batch *b, const struct ls_nn_sequence *sequence)
 {
     memcpy(b->sequence, sequence, b->sequences * sizeof *sequence);
-    size_t row = 0, marked = 0, picture = 0;
+    struct filled f = { 0 };
     b->first[0] = 0;
+    if (b->recordings)
+        fill_recordings(b);
     if (b->patches)
         fill_pictures(b);
     if (b->patches && !b->images)
         memset(b->pixel, 0, b->patches * b->vlm->picture.channels * b->vlm->picture.patch * b->vlm->picture.patch * sizeof(float));
     for (size_t i = 0; i < b->sequences; i++)
-        fill_sequence(b, i, &row, &marked, &picture);
+        fill_sequence(b, i, &f);
 }
 
 size_t ls_nn_labels(const struct ls_nn_vlm *vlm, const struct ls_nn_sequence *sequence, size_t count)

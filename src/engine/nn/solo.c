@@ -166,7 +166,7 @@ typedef LS_VEC(struct bound) scope;
 struct ran { uint32_t statement, link, links; bool grad, reached; };
 struct walk {
     const struct ls_nn_solo *s;
-    bool images, no_grad;
+    bool images, audios, no_grad;
     LS_VEC(struct ran) ran;             /* by instance */
     LS_VEC(struct ls_link) link;
     LS_VEC(struct ls_kernel) kernel;
@@ -194,7 +194,8 @@ static bool holds(const struct walk *w, uint64_t conditions)
 {
     const struct ls_model *m = w->s->o.vlm->model;
     for (size_t i = 0; i < m->conditions; i++)
-        if ((conditions >> i & 1) && w->images && strcmp(ls_name_text(m->names, m->condition[i].name), "image") == 0)
+        if ((conditions >> i & 1) && ((w->images && strcmp(ls_name_text(m->names, m->condition[i].name), "image") == 0) ||
+                                      (w->audios && strcmp(ls_name_text(m->names, m->condition[i].name), "audio") == 0)))
             return true;
     return false;
 }
@@ -290,7 +291,7 @@ enum ls_code ls_nn_solo_microbatch(struct ls_nn_solo *s, const struct ls_nn_sequ
     struct walk w = { .s = s };
     scope top = { 0 };
     for (size_t i = 0; i < sequences; i++)
-        w.images |= sequence[i].images > 0;
+        w.images |= sequence[i].images > 0, w.audios |= sequence[i].audios > 0;
     for (size_t i = 0; i < m->flow.ins; i++)
         bind(&top, (struct bound){ m->flow.in[i], LS_NO_ID, false });
     walk_call(&w, &top, &m->flow);

@@ -25,8 +25,8 @@ enum ls_code ls_nn_dims_of(const struct ls_nn_vlm *vlm, const struct ls_nn_state
                            const size_t in[LS_NN_INS_MAX], struct ls_nn_dims *out, struct ls_error *err)
 {
     struct ls_nn_dims d = { 0 };
-    bool vision = s->tower == &vlm->vision;
-    size_t scope = vision ? batch->patches : batch->tokens, head = (size_t)s->tower->head_dim;
+    bool vision = s->tower == &vlm->vision, audio = s->tower == &vlm->audio;
+    size_t heard = batch->recordings * batch->audio_rows, scope = vision ? batch->patches : audio ? heard : batch->tokens, head = (size_t)s->tower->head_dim;
     switch (s->op) {
     case LS_NN_OP_LINEAR:
         d.a = param_columns(vlm, s), d.b = param_dim(vlm, s, 0, 0);
@@ -81,7 +81,7 @@ enum ls_code ls_nn_dims_of(const struct ls_nn_vlm *vlm, const struct ls_nn_state
         d.n = scope, d.a = q / row, d.b = k / row, d.c = head;
         d.count = d.n * d.a * head, d.kept = d.a * d.n;
         size_t turned = s->tower->position == LS_NN_POSITION_NONE ? 0 : d.n * (d.a + d.b) * head;
-        size_t longest = vision ? batch->rows * batch->columns : batch->longest;
+        size_t longest = vision ? batch->rows * batch->columns : audio ? batch->audio_rows : batch->longest;
         d.temp = turned + ls_nn_attention_temp_f32(longest, false);
         d.temp_back = 2 * turned + ls_nn_attention_temp_f32(longest, true);
         break;
@@ -91,8 +91,25 @@ enum ls_code ls_nn_dims_of(const struct ls_nn_vlm *vlm, const struct ls_nn_state
         if (!batch->tokens || in[0] % batch->tokens)
             return misfit(vlm, s, "its first input is not one row per token", in[0], err);
         d.n = batch->tokens, d.a = in[0] / batch->tokens, d.count = in[0];
-        if (d.a && (in[1] % d.a || in[1] / d.a < batch->marked || (batch->images && in[1] / d.a != batch->marked)))
-            return misfit(vlm, s, "its second input is not one row per image token", in[1], err);
+        size_t marked = s->recordings ? batch->heard : batch->marked;
+        if (d.a && (in[1] % d.a || in[1] / d.a < marked || (marked && in[1] / d.a != marked)))
+            return misfit(vlm, s, "its second input is not one row per token of its medium", in[1], err);
+        break;
+    case LS_NN_OP_CONV1D: {
+        size_t channels = param_dim(vlm, s, 0, 1), from = s->flow->in[0] == vlm->features ? batch->recordings * batch->frames * channels : in[0];
+        if (!batch->recordings || from % (batch->recordings * channels) ||
+            (s->flow->in[0] == vlm->features && channels != vlm->recording.bins))
+            return misfit(vlm, s, "its input is not rows of recordings as wide as its weight", from, err);
+        d.a = param_columns(vlm, s), d.b = param_dim(vlm, s, 0, 0), d.c = from / (batch->recordings * channels);
+        d.n = batch->recordings * ((d.c - 1) / (size_t)s->stride + 1);
+        d.count = d.n * d.b, d.temp = d.n * d.a, d.temp_back = 2 * d.n * d.a;
+        break;
+    }
+    case LS_NN_OP_POOL1D:
+    case LS_NN_OP_SINUSOIDS:
+        if (!heard || in[0] % heard || (s->op == LS_NN_OP_SINUSOIDS && in[0] / heard != vlm->recording.width))
+            return misfit(vlm, s, "its input is not one row per row of the convolutions", in[0], err);
+        d.n = heard, d.a = in[0] / heard, d.count = s->op == LS_NN_OP_POOL1D ? in[0] / (size_t)s->stride : in[0];
         break;
     }
     *out = d;
@@ -104,6 +121,7 @@ bool ls_nn_backward_reads_inputs(const struct ls_nn_statement *s, const bool *tr
     switch (s->op) {
     case LS_NN_OP_LINEAR:
     case LS_NN_OP_MATMUL:
+    case LS_NN_OP_CONV1D:
         for (size_t i = 0; i < LS_NN_PARAMS_MAX; i++)
             if (i != 1 && s->param[i] != LS_NO_ID && trains[s->param[i]])
                 return true;
@@ -111,7 +129,7 @@ bool ls_nn_backward_reads_inputs(const struct ls_nn_statement *s, const bool *tr
     case LS_NN_OP_RMS_NORM: case LS_NN_OP_LAYER_NORM: case LS_NN_OP_ACT: case LS_NN_OP_MUL: case LS_NN_OP_ATTENTION:
         return true;
     case LS_NN_OP_EMBED: case LS_NN_OP_POSITIONS: case LS_NN_OP_AVG_POOL: case LS_NN_OP_UNFOLD: case LS_NN_OP_PATCHES: case LS_NN_OP_ADD:
-    case LS_NN_OP_MERGE: case LS_NN_OP_MERGE_ADD:
+    case LS_NN_OP_MERGE: case LS_NN_OP_MERGE_ADD: case LS_NN_OP_POOL1D: case LS_NN_OP_SINUSOIDS:
         return false;
     }
     return true;
@@ -160,13 +178,14 @@ static struct attention attention_of(const struct ls_nn_task *t, const float *co
     const struct ls_nn_statement *s = t->statement;
     const struct ls_nn_batch *b = &t->batch;
     const struct ls_nn_dims *d = &t->dims;
-    bool vision = s->tower == &b->vlm->vision, fused = s->role[1] == LS_NO_ID;
+    bool vision = s->tower == &b->vlm->vision, audio = s->tower == &b->vlm->audio, fused = s->role[1] == LS_NO_ID;
     size_t q = d->a * d->c, k = d->b * d->c;
     struct attention a = { x[s->role[0]], fused ? x[0] + q : x[s->role[1]], fused ? x[0] + q + k : x[s->role[2]],
                            fused ? q + 2 * k : q, fused ? q + 2 * k : k, fused ? q + 2 * k : k,
                            vision ? b->grid_cosine : s->windowed ? b->window_cosine : b->cosine,
                            vision ? b->grid_sine : s->windowed ? b->window_sine : b->sine, { 0 } };
-    a.mask = (struct ls_nn_mask){ vision ? b->picture_first : b->first, vision ? b->pictures : b->sequences, s->tower->causal,
+    a.mask = (struct ls_nn_mask){ vision ? b->picture_first : audio ? b->recording_first : b->first,
+                                  vision ? b->pictures : audio ? b->recordings : b->sequences, s->tower->causal,
                                   s->windowed ? (size_t)s->tower->window : 0, s->tower->see_images ? b->group : NULL };
     return a;
 }
@@ -215,6 +234,27 @@ static void patches(const struct ls_nn_task *t, float *to)
     const struct ls_nn_picture *p = &b->vlm->picture;
     ls_nn_patches_f32(b->pictures, (size_t)p->channels, b->rows, b->columns, (size_t)p->patch, (size_t)p->frames, p->blocks ? (size_t)p->merge : 1,
                       b->pixel, to);
+}
+
+static void frames(const struct ls_nn_task *t, const float *x, float *to)
+{
+    const struct ls_nn_batch *b = &t->batch;
+    const struct ls_param *w = &b->vlm->model->param[t->statement->param[0]];
+    ls_nn_frames_f32(b->recordings, t->dims.c, (size_t)w->dim[1], (size_t)w->dim[2], (size_t)t->statement->stride, x ? x : b->feature, to);
+}
+
+static void conv1d_back(const struct ls_nn_task *t, const float *x, const float *w, const float *dy, float *temp)
+{
+    const struct ls_nn_dims *d = &t->dims;
+    const struct ls_param *p = &t->batch.vlm->model->param[t->statement->param[0]];
+    float *slope = t->din[0] ? temp + d->n * d->a : NULL;
+    if (t->dw[0])
+        frames(t, x, temp);
+    if (slope)
+        memset(slope, 0, d->n * d->a * sizeof *slope);
+    ls_nn_linear_back_f32(d->n, d->a, d->b, temp, w, dy, slope, t->dw[0], t->dw[1]);
+    if (slope)
+        ls_nn_frames_back_f32(t->batch.recordings, d->c, (size_t)p->dim[1], (size_t)p->dim[2], (size_t)t->statement->stride, slope, t->din[0]);
 }
 
 static void forward(const struct ls_nn_task *t)
@@ -276,7 +316,19 @@ static void forward(const struct ls_nn_task *t)
         break;
     case LS_NN_OP_MERGE:
     case LS_NN_OP_MERGE_ADD:
-        ls_nn_merge_f32(d->n, d->a, b->marked, b->at, s->op == LS_NN_OP_MERGE_ADD, x[0], x[1], y);
+        ls_nn_merge_f32(d->n, d->a, s->recordings ? b->heard : b->marked, s->recordings ? b->audio_at : b->at, s->op == LS_NN_OP_MERGE_ADD, x[0], x[1],
+                        y);
+        break;
+    case LS_NN_OP_CONV1D:
+        frames(t, x[0], temp);
+        ls_nn_linear_f32(d->n, d->a, d->b, temp, w[0], w[1], y);
+        break;
+    case LS_NN_OP_POOL1D:
+        ls_nn_pool_rows_f32(d->n / (size_t)s->stride, (size_t)s->stride, d->a, x[0], y);
+        break;
+    case LS_NN_OP_SINUSOIDS:
+        for (size_t i = 0; i < b->recordings; i++)
+            ls_nn_add_f32(b->audio_rows * d->a, x[0] + i * b->audio_rows * d->a, b->sinusoid, y + i * b->audio_rows * d->a);
         break;
     }
     store(&t->out, y);
@@ -339,7 +391,17 @@ static void backward(const struct ls_nn_task *t)
         break;
     case LS_NN_OP_MERGE:
     case LS_NN_OP_MERGE_ADD:
-        ls_nn_merge_back_f32(d->n, d->a, b->marked, b->at, s->op == LS_NN_OP_MERGE_ADD, dy, dx[0], dx[1]);
+        ls_nn_merge_back_f32(d->n, d->a, s->recordings ? b->heard : b->marked, s->recordings ? b->audio_at : b->at, s->op == LS_NN_OP_MERGE_ADD, dy,
+                             dx[0], dx[1]);
+        break;
+    case LS_NN_OP_CONV1D:
+        conv1d_back(t, x[0], w[0], dy, temp);
+        break;
+    case LS_NN_OP_POOL1D:
+        ls_nn_pool_rows_back_f32(d->n / (size_t)s->stride, (size_t)s->stride, d->a, dy, dx[0]);
+        break;
+    case LS_NN_OP_SINUSOIDS:
+        ls_nn_add_back_f32(d->count, dy, dx[0], NULL);
         break;
     }
 }

@@ -59,6 +59,7 @@ struct ls_nn_sequence ls_nn_train_sequence(const struct ls_engine_setup *setup, 
     if (sample < t->samples) {
         s.text = t->sample[sample].text;
         s.images = t->sample[sample].images;
+        s.audios = t->sample[sample].audios;
     }
     return s;
 }
@@ -147,9 +148,9 @@ static enum ls_code train_open(struct ls_math **out, const struct ls_engine_setu
     if (setup->params != c->vlm->model->params)
         return ls_fail(err, LS_EINPUT, at, "the run's parameters are not those of the model");
     for (size_t i = 0; i < c->samples; i++)
-        if (c->sample[i].other || (c->sample[i].images && !c->vlm->pictures))
-            return ls_fail(err, LS_EINPUT, c->sample[i].at, "a sample holds media that the model cannot be fed: pictures of %s",
-                           c->vlm->pictures ? "one kind, no videos or audio" : "no kind");
+        if (c->sample[i].other || (c->sample[i].images && !c->vlm->pictures) || (c->sample[i].audios && !c->vlm->recordings))
+            return ls_fail(err, LS_EINPUT, c->sample[i].at, "a sample holds media that the model cannot be fed: it takes %s%s, no videos",
+                           c->vlm->pictures ? "pictures" : "text alone", c->vlm->recordings ? " and recordings" : "");
     struct train *x = calloc(1, sizeof *x);
     if (!x || !(x->trains = calloc(setup->params + 1, sizeof *x->trains)) || !(x->held = calloc(setup->params + 1, sizeof *x->held)))
         ls_out_of_memory(sizeof *x);
@@ -330,13 +331,38 @@ static void run_update(void *args, struct ls_stream *s)
         memcpy(u->out, u->master, (size_t)u->out_count * sizeof *u->out);
 }
 
+/* A parameter that has had no gradient yet keeps its first value. */
+static void run_keep(void *args, struct ls_stream *s)
+{
+    const struct update *u = args;
+    (void)s;
+    ls_elements_load((const char *)u->shard.of->at + u->shard.offset_bytes, u->shard.dtype, 0, u->out_count, u->out);
+}
+
+/* The part of a parameter's final values that this rank is to report. */
+static void report_to(const struct train *x, uint32_t param, struct update *u)
+{
+    const struct ls_engine_param *p = &x->setup->param[param];
+    uint64_t first = p->unit == LS_NO_ID ? 0 : x->rank % x->setup->shard * u->shard.elements, all = p->rows * p->row;
+    if (!x->c->weight || !x->c->weight[param] || first >= all || (p->unit == LS_NO_ID ? x->rank != 0 : x->rank >= x->setup->shard))
+        return;
+    u->out = x->c->weight[param] + first;
+    u->out_count = all - first < u->shard.elements ? all - first : u->shard.elements;
+}
+
 static enum ls_code update_param(struct train *x, struct ls_stream *s, uint32_t param, bool clipped, struct ls_error *err)
 {
     struct held *h = &x->held[param];
     struct update u = { .o = &x->c->adamw, .step = x->steps, .factor = clipped ? x->clip->at : NULL, .gradient = step_gradient(x, param, err),
                         .shard = ls_rank_shard(x->of, param), .fresh = !h->mean };
-    if (!u.gradient.of || !u.shard.of || !u.shard.elements)
+    if (!u.shard.of || !u.shard.elements)
         return LS_OK;
+    report_to(x, param, &u);
+    if (!u.gradient.of) {
+        if (u.out && u.fresh)
+            x->device->ops->launch(x->device, s, run_keep, &u, sizeof u, &u.shard.of, 1, LS_NO_TAG);
+        return LS_OK;
+    }
     uint64_t bytes = u.shard.elements * sizeof(float);
     enum ls_code rc = LS_OK;
     if (u.fresh && u.shard.dtype != LS_DTYPE_F32)
@@ -350,12 +376,6 @@ static enum ls_code update_param(struct train *x, struct ls_stream *s, uint32_t 
     assert(u.gradient.elements == u.shard.elements);
     u.master = h->master ? h->master->at : (float *)(void *)((char *)u.shard.of->at + u.shard.offset_bytes);
     u.mean = h->mean->at, u.square = h->square->at;
-    const struct ls_engine_param *p = &x->setup->param[param];
-    uint64_t first = p->unit == LS_NO_ID ? 0 : x->rank % x->setup->shard * u.shard.elements, all = p->rows * p->row;
-    if (x->c->weight && first < all && (p->unit == LS_NO_ID ? x->rank == 0 : x->rank < x->setup->shard)) {
-        u.out = x->c->weight[param] + first;
-        u.out_count = all - first < u.shard.elements ? all - first : u.shard.elements;
-    }
     struct ls_storage *uses[6] = { u.gradient.of, u.shard.of, h->mean, h->square };
     size_t count = 4;
     if (h->master)
@@ -428,10 +448,12 @@ static enum ls_code train_scalar(struct ls_math *m, struct ls_rank *rank, struct
     }
     if (result)
         return LS_OK;
-    /* A metric: this rank's loss of the last round before the step. A vote on what the batch holds: whether it has pictures. */
+    /* A metric: this rank's loss of the last round before the step. A vote on what the batch holds: pictures, recordings. */
     struct say y = { .to = (float *)(void *)((char *)value.of->at + value.offset_bytes), .count = (size_t)value.elements, .scale = 1 };
-    if (strcmp(what, "uniform execution") == 0)
-        y.value = ls_nn_train_sequence(x->setup, x->c, x->segment, x->rank).images > 0;
+    if (strcmp(what, "uniform execution") == 0) {
+        struct ls_nn_sequence q = ls_nn_train_sequence(x->setup, x->c, x->segment, x->rank);
+        y.value = (q.images > 0 ? 1.0f : 0.0f) + (q.audios > 0 ? 2.0f : 0.0f);
+    }
     for (uint32_t g = x->segment + 1; g-- > 0 && strcmp(what, "loss") == 0 && x->c->loss;)
         if (ls_nn_train_has_loss(x->setup, g, x->rank)) {
             y.loss = &x->c->loss[g * x->setup->job->ranks + x->rank];

@@ -12,8 +12,8 @@
 
 extern const struct ls_math_ops ls_math_nn;
 
-/* One description of a batch. other: videos and recordings, which the models cannot be fed. */
-struct ls_nn_sample { uint64_t text, images, other; struct ls_loc at; };
+/* One description of a batch. other: videos, which the models cannot be fed. */
+struct ls_nn_sample { uint64_t text, images, other; struct ls_loc at; uint64_t audios; };
 
 /* ls_math_ops.open's context, one for all ranks. */
 struct ls_nn_train {

@@ -18,6 +18,9 @@ static const struct { const char *class_name; enum ls_nn_op op; enum ls_nn_act a
     { "Conv2d", LS_NN_OP_PATCHES, 0, 0 },
     { "Conv3d", LS_NN_OP_PATCHES, 0, 0 },
     { "AvgPool2d", LS_NN_OP_AVG_POOL, 0, 0 },
+    { "Conv1d", LS_NN_OP_CONV1D, 0, 0 },
+    { "AvgPool1d", LS_NN_OP_POOL1D, 0, 0 },
+    { "SinusoidsPositionEmbedding", LS_NN_OP_SINUSOIDS, 0, 0 },
     { "SiLU", LS_NN_OP_ACT, LS_NN_SILU, 0 },
     { "SiLUActivation", LS_NN_OP_ACT, LS_NN_SILU, 0 },
     { "GELU", LS_NN_OP_ACT, LS_NN_GELU, 0 },
@@ -25,10 +28,12 @@ static const struct { const char *class_name; enum ls_nn_op op; enum ls_nn_act a
     { "GELUTanh", LS_NN_OP_ACT, LS_NN_GELU_TANH, 0 },
     { "PytorchGELUTanh", LS_NN_OP_ACT, LS_NN_GELU_TANH, 0 },
 };
-static const struct { const char *name; enum ls_nn_op op; size_t ins_min, ins_max, params; } ops[] = {
-    { "attention", LS_NN_OP_ATTENTION, 1, 3, 0 }, { "mul", LS_NN_OP_MUL, 2, 2, 0 },       { "add", LS_NN_OP_ADD, 2, 2, 0 },
-    { "mm", LS_NN_OP_MATMUL, 1, 1, 1 },           { "masked_scatter", LS_NN_OP_MERGE, 2, 2, 0 },
-    { "add_at_images", LS_NN_OP_MERGE_ADD, 2, 2, 0 }, { "unfold", LS_NN_OP_UNFOLD, 1, 1, 0 },
+static const struct { const char *name; enum ls_nn_op op; size_t ins_min, ins_max, params; bool recordings; } ops[] = {
+    { "attention", LS_NN_OP_ATTENTION, 1, 3, 0, false },     { "mul", LS_NN_OP_MUL, 2, 2, 0, false },
+    { "add", LS_NN_OP_ADD, 2, 2, 0, false },                 { "mm", LS_NN_OP_MATMUL, 1, 1, 1, false },
+    { "masked_scatter", LS_NN_OP_MERGE, 2, 2, 0, false },    { "masked_scatter_audio", LS_NN_OP_MERGE, 2, 2, 0, true },
+    { "add_at_images", LS_NN_OP_MERGE_ADD, 2, 2, 0, false }, { "unfold", LS_NN_OP_UNFOLD, 1, 1, 0, false },
+    { "gelu", LS_NN_OP_ACT, 1, 1, 0, false },
 };
 
 static bool class_is(const char *pattern, const char *name)
@@ -118,6 +123,8 @@ static enum ls_code read_tower(const struct build *b, struct ls_nn_tower *t)
         static const char *const part[] = { "mrope_section_time", "mrope_section_row", "mrope_section_column" };
         for (size_t i = 0; i < 3; i++)
             TRY(read_uint(b, t->name, part[i], 1, &t->section[i]));
+        t->in_turn = true;
+        TRY(read_bool(b, t->name, "mrope_interleaved", &t->in_turn));
         if (t->section[0] + t->section[1] + t->section[2] != t->head_dim / 2)
             return ls_fail(b->err, LS_EINPUT, n->at, "the sections of '%s_mrope_section_*' are not half of the head", t->name);
     }
@@ -140,6 +147,33 @@ static enum ls_code read_picture(const struct build *b)
     if (!p->merge || p->rows % p->merge || p->columns % p->merge || !p->frames || !p->channels)
         return ls_fail(b->err, LS_EINPUT, b->m->config->at, "'vision_spatial_merge_size' does not divide the grid of %zu x %zu patches",
                        (size_t)p->rows, (size_t)p->columns);
+    return LS_OK;
+}
+
+static enum ls_code read_recording(const struct build *b)
+{
+    struct ls_nn_recording *r = &b->v->recording;
+    TRY(read_uint(b, "audio", "num_mel_bins", 1, &r->bins));
+    TRY(read_uint(b, "audio", "frames", 1, &r->frames));
+    return read_uint(b, "", "audio_token_id", 1, &r->token);
+}
+
+/* What convolutions and pooling make of a recording's frames. */
+static enum ls_code measure_recording(const struct build *b)
+{
+    struct ls_nn_recording *r = &b->v->recording;
+    uint64_t pool = 1, strides = 1;
+    for (size_t i = 1; i < b->m->statements; i++) {
+        const struct ls_nn_statement *s = &b->v->statement[i];
+        if (s->flow && s->op == LS_NN_OP_CONV1D)
+            strides *= s->stride, r->width = b->m->param[s->param[0]].dim[0];
+        if (s->flow && s->op == LS_NN_OP_POOL1D)
+            pool *= s->stride;
+    }
+    if (r->frames % (strides * pool))
+        return ls_fail(b->err, LS_EINPUT, b->m->config->at, "'audio_frames' is %zu, not a multiple of %zu: strides of the convolutions times pooling",
+                       (size_t)r->frames, (size_t)(strides * pool));
+    r->rows = r->frames / strides, r->tokens = r->rows / pool;
     return LS_OK;
 }
 
@@ -185,11 +219,12 @@ static enum ls_code check_params(const struct build *b, const struct ls_flow *f,
     switch (s->op) {
     case LS_NN_OP_LINEAR: weight = may_bias = true; break;
     case LS_NN_OP_PATCHES: weight = may_bias = true, dims_min = 4, dims_max = 5; break;
+    case LS_NN_OP_CONV1D: weight = may_bias = true, dims_min = dims_max = 3; break;
     case LS_NN_OP_MATMUL: case LS_NN_OP_EMBED: case LS_NN_OP_POSITIONS: weight = true; break;
     case LS_NN_OP_RMS_NORM: weight = true, dims_min = dims_max = 1; break;
     case LS_NN_OP_LAYER_NORM: weight = may_bias = must_bias = true, dims_min = dims_max = 1; break;
     case LS_NN_OP_ACT: case LS_NN_OP_AVG_POOL: case LS_NN_OP_UNFOLD: case LS_NN_OP_ATTENTION: case LS_NN_OP_MUL: case LS_NN_OP_ADD:
-    case LS_NN_OP_MERGE: case LS_NN_OP_MERGE_ADD: break;
+    case LS_NN_OP_MERGE: case LS_NN_OP_MERGE_ADD: case LS_NN_OP_POOL1D: case LS_NN_OP_SINUSOIDS: break;
     }
     if (weight != (w != NULL) || (bias && !may_bias) || (!bias && must_bias) || ((la || lb) && (s->op != LS_NN_OP_LINEAR || !la || !lb)))
         return misfit(b, f, "its parameters are not those of its operator");
@@ -241,10 +276,10 @@ static enum ls_code attention_roles(const struct build *b, const struct ls_flow 
     return f->ins == 3 ? LS_OK : misfit(b, f, "'attention' takes one fused input, or three whose names begin with q, k and v");
 }
 
-static bool in_tower(const struct build *b, uint32_t module)
+static bool in_tower(const struct build *b, const char *modality, uint32_t module)
 {
     for (size_t i = 0; i < b->m->declared_count; i++)
-        if (strcmp(ls_name_text(b->m->names, b->m->declared[i].modality), "vision") == 0 && ls_module_contains(b->m, b->m->declared[i].module, module))
+        if (strcmp(ls_name_text(b->m->names, b->m->declared[i].modality), modality) == 0 && ls_module_contains(b->m, b->m->declared[i].module, module))
             return true;
     return false;
 }
@@ -259,8 +294,8 @@ static enum ls_code build_statement(const struct build *b, const struct ls_flow 
         return LS_OK;
     struct ls_nn_statement *s = &b->v->statement[f->id];
     s->flow = f;
-    bool vision = in_tower(b, f->module);
-    s->tower = vision ? &b->v->vision : &b->v->text;
+    bool vision = in_tower(b, "vision", f->module), audio = in_tower(b, "audio", f->module);
+    s->tower = vision ? &b->v->vision : audio ? &b->v->audio : &b->v->text;
     size_t ins_min = 1, ins_max = 1;
     bool found = false;
     if (f->kind == LS_FLOW_CALL) {
@@ -276,7 +311,7 @@ static enum ls_code build_statement(const struct build *b, const struct ls_flow 
         const char *name = ls_name_text(b->m->names, f->name);
         for (size_t i = 0; i < sizeof ops / sizeof *ops && !found; i++)
             if (strcmp(ops[i].name, name) == 0) {
-                s->op = ops[i].op, ins_min = ops[i].ins_min, ins_max = ops[i].ins_max;
+                s->op = ops[i].op, s->act = LS_NN_GELU, s->recordings = ops[i].recordings, ins_min = ops[i].ins_min, ins_max = ops[i].ins_max;
                 found = true;
             }
         if (!found)
@@ -297,6 +332,18 @@ static enum ls_code build_statement(const struct build *b, const struct ls_flow 
     }
     if (s->op == LS_NN_OP_PATCHES && f->in[0] != b->v->pixels)
         return misfit(b, f, "patches are taken from the second input of the flow");
+    if ((s->op == LS_NN_OP_CONV1D || s->op == LS_NN_OP_POOL1D || s->op == LS_NN_OP_SINUSOIDS) && !audio)
+        return misfit(b, f, "an operator of this kind runs in a tower of modality audio");
+    if (s->op == LS_NN_OP_CONV1D || s->op == LS_NN_OP_POOL1D) {
+        char key[KEY_MAX];
+        snprintf(key, sizeof key, "%.60s_stride", ls_name_text(b->m->names, b->m->module[f->module].leaf));
+        s->stride = 1;
+        TRY(read_uint(b, "audio", key, s->op == LS_NN_OP_POOL1D, &s->stride));
+        if (!s->stride || (s->op == LS_NN_OP_CONV1D && b->m->param[s->param[0]].dim[2] % 2 == 0))
+            return misfit(b, f, "a convolution has a stride and an odd number of taps");
+    }
+    if (s->recordings && !b->v->recordings)
+        return misfit(b, f, "the flow has no third input, which holds recordings");
     if (s->op == LS_NN_OP_ATTENTION) {
         TRY(attention_roles(b, f, s));
         s->windowed = s->tower->window && (layer_of(b, f->module) + 1) % s->tower->window_every != 0;
@@ -307,21 +354,31 @@ static enum ls_code build_statement(const struct build *b, const struct ls_flow 
 enum ls_code ls_nn_vlm_build(const struct ls_model *m, struct ls_arena *arena, struct ls_nn_vlm *out, struct ls_error *err)
 {
     *out = (struct ls_nn_vlm){ .model = m, .statements = m->statements, .text = { .name = "text", .causal = true },
-                               .vision = { .name = "vision" }, .lora_alpha = 32, .ids = LS_NO_ID, .pixels = LS_NO_ID };
+                               .vision = { .name = "vision" }, .audio = { .name = "audio" }, .lora_alpha = 32, .ids = LS_NO_ID, .pixels = LS_NO_ID,
+                               .features = LS_NO_ID };
     out->statement = LS_NEW(arena, struct ls_nn_statement, m->statements);
     struct build b = { m, out, err };
     if (!m->has_flow)
         return ls_fail(err, LS_EINPUT, m->flow.at, "the inventory has no flow to run");
-    if (m->flow.ins < 1 || m->flow.ins > 2 || m->grad_inputs || m->losses != 1)
-        return ls_fail(err, LS_EINPUT, m->flow.at, "a flow that runs has the inputs [ids] or [ids, pixels], none with gradient, and one loss");
+    if (m->flow.ins < 1 || m->flow.ins > 3 || m->grad_inputs || m->losses != 1)
+        return ls_fail(err, LS_EINPUT, m->flow.at,
+                       "a flow that runs has the inputs [ids], [ids, pixels] or [ids, pixels, features], none with gradient, and one loss");
     out->ids = m->flow.in[0];
     out->pixels = m->flow.ins > 1 ? m->flow.in[1] : LS_NO_ID;
     out->logits = m->loss[0];
+    out->features = m->flow.ins > 2 ? m->flow.in[2] : LS_NO_ID;
     out->pictures = m->flow.ins > 1;
+    out->recordings = m->flow.ins > 2;
     TRY(read_tower(&b, &out->text));
     if (out->pictures) {
         TRY(read_tower(&b, &out->vision));
         TRY(read_picture(&b));
+    }
+    if (out->recordings) {
+        TRY(read_tower(&b, &out->audio));
+        if (out->audio.position != LS_NN_POSITION_NONE)
+            return ls_fail(err, LS_EINPUT, m->config->at, "'audio_position' is 'none': positions of recordings are added by SinusoidsPositionEmbedding");
+        TRY(read_recording(&b));
     }
     TRY(read_real(&b, "", "lora_alpha", false, &out->lora_alpha));
     for (size_t i = 1; i < m->statements; i++)
@@ -330,5 +387,9 @@ enum ls_code ls_nn_vlm_build(const struct ls_model *m, struct ls_arena *arena, s
         return ls_fail(err, LS_EINPUT, m->flow.at, "the flow looks up no embedding");
     if (out->pictures && out->picture.token >= out->vocab)
         return ls_fail(err, LS_EINPUT, m->config->at, "'image_token_id' is no row of the embedding");
+    if (out->recordings && (out->recording.token >= out->vocab || out->recording.token == out->picture.token))
+        return ls_fail(err, LS_EINPUT, m->config->at, "'audio_token_id' is no row of the embedding, or that of images");
+    if (out->recordings)
+        return measure_recording(&b);
     return LS_OK;
 }
