@@ -9,16 +9,22 @@ enum { ROWS_MAX = 24 };
 static void print_steps(const struct ls_train *t, struct ls_str *out)
 {
     size_t every = (t->ended + ROWS_MAX - 1) / ROWS_MAX;
-    ls_str_printf(out, "  %8s %14s %14s %12s %13s %11s\n", "step", "loss", "gradient norm", "text tokens", "image tokens", "ms");
+    bool heard = false;
+    for (size_t i = 0; i < t->ended; i++)
+        heard |= t->step[i].audio_tokens > 0;
+    ls_str_printf(out, "  %8s %14s %14s %12s %13s %s%11s\n", "step", "loss", "gradient norm", "text tokens", "image tokens", heard ? " audio tokens " : "",
+                  "ms");
     for (size_t i = 0; i < t->ended; i++) {
         const struct ls_train_step *s = &t->step[i];
-        char norm[32] = "-";
+        char norm[32] = "-", audio[32] = "";
         if (i % every && i + 1 < t->ended && i + 1 != t->warmup)
             continue;
         if (!isnan(s->norm))
             snprintf(norm, sizeof norm, "%.9g", s->norm);
-        ls_str_printf(out, "  %c%7zu %14.9g %14s %12" PRIu64 " %13" PRIu64 " %11.3f\n", i < t->warmup ? 'w' : ' ', i + 1, s->loss, norm, s->text_tokens,
-                      s->image_tokens, 1e3 * s->seconds);
+        if (heard)
+            snprintf(audio, sizeof audio, "%13" PRIu64 " ", s->audio_tokens);
+        ls_str_printf(out, "  %c%7zu %14.9g %14s %12" PRIu64 " %13" PRIu64 " %s%11.3f\n", i < t->warmup ? 'w' : ' ', i + 1, s->loss, norm, s->text_tokens,
+                      s->image_tokens, audio, 1e3 * s->seconds);
         if (!isnan(s->eval_loss))
             ls_str_printf(out, "           evaluated %.9g\n", s->eval_loss);
     }
@@ -41,8 +47,10 @@ void ls_training_text(const struct ls_train *t, const struct ls_train_options *o
         return;
     ls_str_printf(out, "  step time   median %.3f ms of %zu, quartiles %.3f and %.3f, extremes %.3f and %.3f\n", 1e3 * s.median, s.count, 1e3 * s.low,
                   1e3 * s.high, 1e3 * s.min, 1e3 * s.max);
-    ls_str_printf(out, "  tokens      %.0f of text and %.0f of images a second; %s, %u BLAS thread%s each\n", rate.text, rate.image,
-                  o->free ? "every rank and stream has a thread" : "ranks take turns on one thread", o->blas_threads ? o->blas_threads : 1,
+    ls_str_printf(out, "  tokens      %.0f of text and %.0f of images", rate.text, rate.image);
+    if (rate.audio > 0)
+        ls_str_printf(out, " and %.0f of audio", rate.audio);
+    ls_str_printf(out, " a second; %s, %u BLAS thread%s each\n", o->free ? "every rank and stream has a thread" : "ranks take turns on one thread", o->blas_threads ? o->blas_threads : 1,
                   o->blas_threads > 1 ? "s" : "");
 }
 
@@ -87,6 +95,7 @@ void ls_training_json(const struct ls_train *t, const struct ls_train_options *o
         json_real(j, "norm", x->norm);
         json_uint(j, "text_tokens", x->text_tokens);
         json_uint(j, "image_tokens", x->image_tokens);
+        json_uint(j, "audio_tokens", x->audio_tokens);
         json_real(j, "seconds", x->seconds);
         json_reals(j, "rank_seconds", &t->rank_seconds[i * t->ranks], t->ranks);
         json_reals(j, "rank_busy_seconds", &t->rank_busy[i * t->ranks], t->ranks);
@@ -107,6 +116,7 @@ void ls_training_json(const struct ls_train *t, const struct ls_train_options *o
     ls_json_object(j);
     json_real(j, "text", rate.text);
     json_real(j, "image", rate.image);
+    json_real(j, "audio", rate.audio);
     ls_json_end_object(j);
     ls_json_end_object(j);
 }

@@ -335,11 +335,13 @@ struct ls_spread ls_train_seconds(const struct ls_train *t)
 struct ls_train_rate ls_train_tokens_per_second(const struct ls_train *t)
 {
     double seconds = 0;
-    uint64_t text = 0, image = 0;
+    uint64_t text = 0, image = 0, audio = 0;
     for (size_t i = t->warmup; i < t->ended; i++) {
         seconds += t->step[i].seconds;
         text += t->step[i].text_tokens;
         image += t->step[i].image_tokens;
+        audio += t->step[i].audio_tokens;
     }
-    return seconds > 0 ? (struct ls_train_rate){ (double)text / seconds, (double)image / seconds } : (struct ls_train_rate){ NAN, NAN };
+    return seconds > 0 ? (struct ls_train_rate){ (double)text / seconds, (double)image / seconds, (double)audio / seconds }
+                       : (struct ls_train_rate){ NAN, NAN, NAN };
 }

@@ -87,7 +87,7 @@ LS_MUST_USE enum ls_code ls_train_run(const struct ls_train_case *c, const struc
 
 struct ls_spread ls_train_seconds(const struct ls_train *t); /* of the steps that count */
 /* Tokens of the steps that count and ended, through their seconds. NAN: none ended. */
-struct ls_train_rate { double text, image; };
+struct ls_train_rate { double text, image, audio; };
 struct ls_train_rate ls_train_tokens_per_second(const struct ls_train *t);
 
 #endif

@@ -17,7 +17,7 @@ struct counts { size_t runs, safe, steps, verdict[LS_VERDICT_COUNT]; struct trai
 
 static void draw(uint64_t *random, struct ls_str *table, struct training_setting *x)
 {
-    static const char *const models[] = { "tiny_qwen3_vl", "tiny_gemma3", "tiny_ministral3" }, *const policies[] = { "root", "per_layer", "replicate" };
+    static const char *const models[] = { "tiny_qwen3_vl", "tiny_gemma3", "tiny_ministral3", "tiny_qwen2_5_omni" }, *const policies[] = { "root", "per_layer", "replicate" };
     static const char *const freezes[] = { NULL, "{freeze_vision_tower: true}", "{freeze_vision_tower: true, freeze_language_model: true}" };
     static const char *const pefts[] = { NULL, NULL, NULL, "{kind: lora, targets: [q_proj, down_proj], rank: 2}" };
     static const unsigned shards[] = { 1, 2, 2, 3, 4, 8 };

@@ -22,6 +22,7 @@ bool training_load(struct training *j, const struct training_setting *x, struct 
 {
     struct ls_error err = { 0 };
     struct ls_str *s = &j->text;
+    bool hears = strstr(x->model, "omni") != NULL;
     open_training(j);
     ls_str_printf(s, "lockstep: 1\nname: train\nquestion: q\nmodel: {inventory: %s/scenarios/models/%s.yaml%s%s}\n", LS_SOURCE_DIR, x->model,
                   x->peft ? ", peft: " : "", x->peft ? x->peft : "");
@@ -31,10 +32,10 @@ bool training_load(struct training *j, const struct training_setting *x, struct 
                   "  multimodal: {frozen_sharding: %s}\n",
                   x->ranks ? x->ranks : 1, x->replicas ? x->replicas : 1, x->dtypes ? x->dtypes : "{param: f32, reduce: f32, output: f32}",
                   x->distributed ? x->distributed : "", x->policy);
-    ls_str_printf(s, "batch:\n  microbatches: %u\n  samples: [{text: 12}, {text: 9, images: 1}, {text: 7, images: 2}, {text: 5}]\n"
-                  "  execution: {table: %s}\n%s", x->microbatches ? x->microbatches : 1, x->table, x->batch ? x->batch : "");
+    ls_str_printf(s, "batch:\n  microbatches: %u\n  samples: [{text: 12}, {text: 9, images: 1}, {text: 7, images: 2}, {text: 5%s}]\n"
+                  "  execution: {table: %s}\n%s", x->microbatches ? x->microbatches : 1, hears ? ", audios: 1" : "", x->table, x->batch ? x->batch : "");
     if (!x->no_dummy) /* Qwen's projector is inside its tower */
-        ls_str_printf(s, "  dummy_forward: {vision: [tower%s]}\n", strstr(x->model, "qwen") ? "" : ", projector");
+        ls_str_printf(s, "  dummy_forward: {vision: [tower%s]%s}\n", strstr(x->model, "qwen") ? "" : ", projector", hears ? ", audio: [tower]" : "");
     ls_str_printf(s, "step: {clip_grad_norm: %s, metrics: [loss]}\n", x->no_clip ? "false" : "true");
     return ok(ls_scenario_read(s->text, s->length, "train.yaml", &j->arena, j->names, &j->s, &err), &err, j, why);
 }
@@ -128,7 +129,8 @@ bool training_like_solo(struct training *j, const struct training_worst *toleran
         compute = setup->param[i].compute == LS_DTYPE_BF16 ? LS_DTYPE_BF16 : compute;
     }
     for (size_t i = 0; i < TRAINING_SAMPLES; i++)
-        sample[i] = (struct ls_nn_sample){ .text = j->s.batch.sample[i].text, .images = j->s.batch.sample[i].images };
+        sample[i] = (struct ls_nn_sample){ .text = j->s.batch.sample[i].text, .images = j->s.batch.sample[i].images,
+                                           .audios = j->s.batch.sample[i].audios };
     if (!j->s.step.clip_grad_norm)
         t.adamw.clip = 0;
     struct ls_nn_solo_options o = { j->c.vlm, trains, compute, setup->seed, t.adamw };

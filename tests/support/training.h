@@ -4,7 +4,8 @@
 
 #include "replay/train.h"
 
-/* The table's samples: 0: 12 tokens of text; 1: 9 and a picture; 2: 7 and two pictures; 3: 5. */
+/* The table's samples: 0: 12 tokens of text; 1: 9 and a picture; 2: 7 and two pictures; 3: 5, and a recording where the model
+ * hears. */
 enum { TRAINING_SAMPLES = 4 };
 struct training_setting {
     const char *model, *policy, *table;   /* "tiny_gemma3", "root", "[[0, 1]]" */
