@@ -189,7 +189,7 @@ static void compute_op(struct walk *w, const struct ls_op *op, const struct ls_r
             w->gradient[param] += bytes;
             take(w, LS_MEMORY_UNSHARDED_GRADIENTS, LS_STREAM_D, bytes);
         }
-        if (kernel->what == LS_KERNEL_OPTIMIZER)
+        if (kernel->what == LS_KERNEL_OPTIMIZER || kernel->what == LS_KERNEL_LEFT_OUT)
             optimizer_step(w);
     }
 }

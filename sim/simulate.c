@@ -55,7 +55,7 @@ static const char *describe(const struct ls_names *names, const struct simulatio
     size_t replicas = x->assignment->size[0] * x->assignment->size[1], roles = y->replica->roles;
     for (size_t i = 0; i < x->assignment->rounds && text.length < 120; i++) {
         const struct ls_round *round = &x->c->rounds.round[y->driver.node[x->assignment->node[i]].round];
-        if (round->kind == LS_ROUND_STEP || round->kind == LS_ROUND_IDLE)
+        if (round->kind != LS_ROUND_MICRO && round->kind != LS_ROUND_SKIPPED && round->kind != LS_ROUND_EVAL)
             continue;
         const struct ls_letter *l = &x->c->letters.letter[x->assignment->letter[i * replicas + rank / roles]];
         ls_str_printf(&text, "%s%s", text.length ? " | " : "", ls_name_text(names, l->name));
@@ -570,7 +570,22 @@ static void draw_row(struct drawing *w, enum ls_draw draw, size_t row, size_t re
         }
 }
 
-static void fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o, size_t gpus)
+/* A schedule of any number of microbatches holds `micro` once. */
+static void two_microbatches(struct ls_batch *b, struct ls_arena *arena)
+{
+    b->microbatches = 2;
+    if (!b->rounds)
+        return;
+    enum ls_round_kind *kind = LS_NEW(arena, enum ls_round_kind, b->rounds + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < b->rounds; i++)
+        for (int k = 0; k < (b->schedule[i] == LS_ROUND_MICRO ? 2 : 1); k++)
+            kind[n++] = b->schedule[i];
+    b->schedule = kind;
+    b->rounds = n;
+}
+
+static void fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o, size_t gpus, struct ls_arena *arena)
 {
     struct ls_mesh *m = &s->mesh;
     size_t replicas = o->replicas;
@@ -583,9 +598,15 @@ static void fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o
     if (m->shard == LS_SIZE_ANY)
         m->shard = m->replicate > 1 && gpus % m->replicate == 0 ? gpus / m->replicate : gpus;
     if (!s->batch.microbatches)
-        s->batch.microbatches = 2;
+        two_microbatches(&s->batch, arena);
     s->batch.steps = o->steps ? o->steps : s->batch.execution == LS_EXEC_TABLE && s->batch.steps ? s->batch.steps : 1;
     s->batch.apart = true;
+}
+
+/* A table that also says what ranks do by themselves holds more than samples: its letters are the run. */
+static bool run_is_listed(const struct simulation *x, const struct ls_scenario *s)
+{
+    return s->loop.present && s->batch.execution == LS_EXEC_TABLE && x->o->draw == LS_DRAW_CONTRACT;
 }
 
 static enum ls_code draw_all(struct simulation *x, struct drawing *w, struct ls_assignment *a, uint32_t *rows, struct ls_error *err)
@@ -594,13 +615,16 @@ static enum ls_code draw_all(struct simulation *x, struct drawing *w, struct ls_
     size_t replicas = a->size[0] * a->size[1];
     uint32_t *letter = LS_NEW(x->arena, uint32_t, ls_mul_size(a->rounds, replicas));
     uint32_t *node = LS_NEW(x->arena, uint32_t, a->rounds);
+    bool listed = y->contract.extra == LS_CONTRACT_TABLE; /* else a compiled batch stands apart */
     (void)err;
     for (size_t i = 0, row = 0; i < a->rounds; i++) {
         enum ls_round_kind kind = x->c->rounds.round[y->driver.node[i].round].kind;
         node[i] = (uint32_t)i;
         bool batch = kind == LS_ROUND_MICRO || kind == LS_ROUND_EVAL;
         for (size_t r = 0; r < replicas; r++)
-            letter[i * replicas + r] = batch ? x->c->letters.of_sample[rows[row * replicas + r]] : ls_batch_still_letter(&x->c->letters);
+            letter[i * replicas + r] = listed ? y->contract.table[i * replicas + r]
+                                       : batch ? x->c->letters.of_sample[rows[row * replicas + r]]
+                                               : ls_batch_still_letter(&x->c->letters);
         row += batch;
     }
     (void)w;
@@ -613,10 +637,12 @@ static enum ls_code draw_all(struct simulation *x, struct drawing *w, struct ls_
 static enum ls_code compile_drawn(struct simulation *x, struct ls_scenario *s, struct drawing *w, struct ls_assignment *a, struct ls_error *err)
 {
     size_t replicas = s->mesh.replicate * s->mesh.shard, per_step = s->batch.rounds ? s->batch.rounds : (size_t)s->batch.microbatches + 1;
-    size_t most = ls_mul_size(per_step, (size_t)s->batch.steps);
+    size_t most = ls_mul_size(per_step, (size_t)s->batch.steps) + s->loop.afters;
     uint32_t *rows = LS_NEW(x->arena, uint32_t, ls_mul_size(most, replicas));
     if (s->batch.execution == LS_EXEC_TABLE && x->o->draw == LS_DRAW_CONTRACT && s->batch.columns != replicas)
         return ls_fail(err, LS_EINPUT, s->batch.execution_at, "the table has %zu columns, but there are %zu replicas", s->batch.columns, replicas);
+    if (run_is_listed(x, s))
+        s->batch.apart = false;
     for (size_t i = 0; i < s->batch.samples; i++)
         ls_push(&w->sample, s->batch.sample[i]);
     for (size_t row = 0; row < most; row++)
@@ -640,6 +666,8 @@ static const struct ls_sample *const *samples_by_letter(struct ls_arena *arena, 
     const struct ls_sample **sample = LS_NEW(arena, const struct ls_sample *, l->count + 1);
     for (size_t i = b->samples; i-- > 0;)
         sample[l->of_sample[i]] = &b->sample[i];
+    for (size_t i = 0; i < l->count; i++)
+        sample[i] = sample[l->letter[i].base];
     return sample;
 }
 
@@ -677,7 +705,7 @@ enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulat
             ls_simulation_release(out);
         return rc;
     }
-    fix_sizes(s, o, out->platform.gpus);
+    fix_sizes(s, o, out->platform.gpus, arena);
     rc = compile_drawn(&x, s, &w, a, err);
     ls_vec_release(&w.sample);
     if (rc == LS_OK && !out->refusal.rule) {

@@ -497,7 +497,7 @@ static void number(struct walk *w, const struct ls_segment *s, struct ls_arena *
         case LS_KERNEL_BACKWARD: w->made[k->instance].backward = w->last_backward = at; break;
         case LS_KERNEL_LOSS: w->loss = at; break;
         case LS_KERNEL_LOSS_BACKWARD: w->loss_backward = at; break;
-        case LS_KERNEL_ACCUMULATE: case LS_KERNEL_OPTIMIZER: break;
+        case LS_KERNEL_ACCUMULATE: case LS_KERNEL_OPTIMIZER: case LS_KERNEL_LEFT_OUT: break;
         }
     }
 }

@@ -1,15 +1,16 @@
 cmake_minimum_required(VERSION 3.25)
 # cmake -DROOT=... -P layers.cmake: a directory of src/ includes only itself and those before it in this list; nothing in src/
 # includes SimGrid or CUDA, or reaches outside src/ with a relative path; of src/, only cli/ includes sim/.
-set(order base yaml ir machine model multimodal mesh batch plan fsdp2 ddp cp pp ep scenario import check advise audit engine replay report cli verify)
+set(order base yaml ir machine model multimodal mesh batch plan fsdp2 ddp cp pp ep loop scenario import check advise audit engine replay report cli verify)
 # fsdp2 and its neighbours stand side by side; check knows programs, not plans.
 set(not_fsdp2 ddp cp pp ep)
 set(not_ddp fsdp2 cp pp ep)
 set(not_cp fsdp2 ddp pp ep)
 set(not_pp fsdp2 ddp cp ep)
 set(not_ep fsdp2 ddp cp pp)
-set(not_check model multimodal mesh plan fsdp2 ddp cp pp ep scenario import)
-set(not_engine yaml multimodal mesh batch plan fsdp2 ddp cp pp ep scenario import check advise audit) # it knows programs, and the model that computes
+set(not_loop fsdp2 ddp cp pp ep) # it knows transducers, not who made them
+set(not_check model multimodal mesh plan fsdp2 ddp cp pp ep loop scenario import)
+set(not_engine yaml multimodal mesh batch plan fsdp2 ddp cp pp ep loop scenario import check advise audit) # it knows programs, and the model that computes
 set(not_machine yaml)
 set(not_ir yaml)
 set(not_verify ${order}) # it shares no code with what it checks

@@ -92,10 +92,22 @@ static size_t candidates(const struct ls_scenario *s, const struct ls_variant *g
             out[n++].variant.execution = LS_EXEC_RANK_UNIFORM;
         }
     }
+    /* What ranks decide by themselves in the loop: each of it agreed, then all. */
+    uint32_t own = s->kind == LS_PLAN_RAW || s->batch.execution == LS_EXEC_TABLE ? 0 : ls_loop_own(&s->loop) & ~base.agree;
+    for (int f = 0; f < LS_LOOP_FEATURE_COUNT; f++)
+        if (own >> f & 1) {
+            out[n] = (struct ls_repair){ .variant = base, .change = ls_loop_repair((enum ls_loop_feature)f) };
+            out[n++].variant.agree |= UINT32_C(1) << f;
+        }
+    if (own & (own - 1)) {
+        out[n] = (struct ls_repair){ .variant = base, .change = "the loop: every decision agreed",
+                                     .note = "each key of 'step' and 'loop' that lets ranks decide by themselves" };
+        out[n++].variant.agree |= own;
+    }
     return n;
 }
 
-enum { CANDIDATES_MAX = 8 };
+enum { CANDIDATES_MAX = 8 + LS_LOOP_FEATURE_COUNT };
 
 static enum ls_code find_repairs(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena,
                                  struct ls_assessment *a, struct ls_error *err)

@@ -16,7 +16,8 @@ static inline size_t witness_microbatches(const struct ls_assessment *a)
     size_t n = 0;
     for (size_t i = 0; w && i < w->assignment.rounds; i++) {
         uint32_t round = a->compiled.system.driver.node[w->assignment.node[i]].round;
-        n += round < a->compiled.rounds.count && a->compiled.rounds.round[round].kind == LS_ROUND_MICRO;
+        enum ls_round_kind kind = round < a->compiled.rounds.count ? a->compiled.rounds.round[round].kind : LS_ROUND_IDLE;
+        n += kind == LS_ROUND_MICRO || kind == LS_ROUND_SKIPPED;
     }
     return n;
 }

@@ -126,15 +126,34 @@ static void add_cause(struct printer *p, const struct ls_op *op)
         ls_str_printf(p->out, " makes %s a unit", ls_tables_name(p->t, op->unit));
 }
 
-static bool letters_differ(const struct printer *p)
+static const struct ls_letter *letter_at(const struct printer *p, size_t round, size_t replica)
+{
+    const struct ls_witness *w = p->a->check.witness;
+    size_t replicas = w->job.ranks / p->a->compiled.system.replica->roles;
+    return &p->a->compiled.letters.letter[w->assignment.letter[round * replicas + replica]];
+}
+
+static bool batches_differ(const struct printer *p)
 {
     const struct ls_witness *w = p->a->check.witness;
     size_t replicas = w->job.ranks / p->a->compiled.system.replica->roles;
     for (size_t r = 0; r < w->assignment.rounds; r++)
         for (size_t x = 1; x < replicas; x++)
-            if (w->assignment.letter[r * replicas + x] != w->assignment.letter[r * replicas])
+            if (letter_at(p, r, x)->base != letter_at(p, r, 0)->base)
                 return true;
     return false;
+}
+
+/* What single ranks decided by themselves in the witness, bit set of the loop's events. */
+static uint32_t own_decisions(const struct printer *p)
+{
+    const struct ls_witness *w = p->a->check.witness;
+    size_t replicas = w->job.ranks / p->a->compiled.system.replica->roles;
+    uint32_t out = 0;
+    for (size_t r = 0; r < w->assignment.rounds; r++)
+        for (size_t x = 1; x < replicas; x++)
+            out |= letter_at(p, r, x)->events ^ letter_at(p, r, 0)->events;
+    return out;
 }
 
 /* How many conditional modules the rank of an op runs in that round. */
@@ -163,7 +182,17 @@ static void print_because(struct printer *p, const struct ls_op *a, const struct
         ls_str_add(p->out, ls_tables_name(p->t, first->module));
     else
         add_cause(p, first);
-    if (p->s->kind != LS_PLAN_RAW && letters_differ(p)) {
+    uint32_t own = p->s->kind == LS_PLAN_RAW ? 0 : own_decisions(p);
+    for (size_t i = 0; i < p->a->compiled.loop.events; i++) {
+        const struct ls_event *e = &p->a->compiled.loop.event[i];
+        if (!(own >> i & 1))
+            continue;
+        if (p->out->length > before)
+            ls_str_printf(p->out, ";\n  %-*s", LABEL_COLUMNS, "");
+        ls_str_printf(p->out, "each rank decides by itself: '%s'", ls_name_text(p->s->names, e->says));
+        add_place(p, e->at);
+    }
+    if (p->s->kind != LS_PLAN_RAW && batches_differ(p)) {
         if (p->out->length > before)
             ls_str_printf(p->out, ";\n  %-*s", LABEL_COLUMNS, "");
         ls_str_printf(p->out, "execution: %s", p->a->compiled.system.contract.name);
@@ -398,7 +427,10 @@ static void print_safe(struct printer *p, const char *bold, const char *reset)
     if (c->known == LS_KNOWN_PROVED) {
         ls_str_printf(p->out, "  %-*sreplicas choose batches freely within: execution: %s", LABEL_COLUMNS, "assumes", sys->contract.name);
         add_place(p, sys->contract.at);
-        ls_str_printf(p->out, "\n  %-*sall replicas run the same rounds, from the same state; no rank leaves\n", LABEL_COLUMNS, "");
+        bool own = ls_loop_own(&p->a->compiled.loop) != 0;
+        ls_str_printf(p->out, "\n  %-*sall replicas %s, from the same state; no rank %s\n", LABEL_COLUMNS, "",
+                      own ? "take part in the same rounds, each with its own decisions in them" : "run the same rounds",
+                      own ? "leaves but by the loop" : "leaves");
         ls_str_printf(p->out, "  %-*s%zu states, %zu macro-states, %zu folded rounds\n", LABEL_COLUMNS, "proof", c->states,
                       c->macro_states, c->folded_rounds);
     }

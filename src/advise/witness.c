@@ -10,6 +10,7 @@
 static uint32_t sample_of_letter(const struct ls_scenario *s, const struct ls_assessment *a, uint32_t letter)
 {
     uint32_t i = 0;
+    letter = a->compiled.letters.letter[letter].base;
     while (i < s->batch.samples && a->compiled.letters.of_sample[i] != letter)
         i++;
     assert(i < s->batch.samples && "every letter comes from a sample");
@@ -27,6 +28,46 @@ static const struct ls_yaml_node *with_policy(const struct ls_yaml_node *doc, in
     return ls_yaml_with(arena, doc, "distributed.multimodal.frozen_sharding", ls_yaml_new_scalar(arena, name[frozen_sharding], false));
 }
 
+/* A sample, or one with what the rank does by itself. */
+static const struct ls_yaml_node *cell_of(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_arena *arena, uint32_t letter)
+{
+    const struct ls_yaml_node *sample = ls_yaml_new_uint(arena, sample_of_letter(s, a, letter)), *names[32];
+    uint32_t events = a->compiled.letters.letter[letter].events;
+    size_t count = 0;
+    if (!events)
+        return sample;
+    for (size_t i = 0; i < a->compiled.loop.events; i++)
+        if (events >> i & 1)
+            names[count++] = ls_yaml_new_scalar(arena, ls_name_text(s->names, a->compiled.loop.event[i].name), true);
+    const struct ls_yaml_node *cell = ls_yaml_with(arena, ls_yaml_new_map(arena), "sample", sample);
+    return ls_yaml_with(arena, cell, "events", ls_yaml_new_list(arena, names, count));
+}
+
+/* One value of a switch per microbatch: the run may hold several steps, and a place in a list means a place in one of them. */
+static const struct ls_yaml_node *with_switches(const struct ls_assessment *a, struct ls_arena *arena, const struct ls_yaml_node *doc, size_t micro)
+{
+    static const char *const path[] = { "batch.accumulation.gradient_sync", "batch.accumulation.all_reduce",
+                                        "batch.accumulation.reshard_after_backward", "batch.accumulation.is_last_backward" };
+    const struct ls_switch *given[] = { &a->compiled.batch.gradient_sync, &a->compiled.batch.all_reduce,
+                                        &a->compiled.batch.reshard_after_backward, &a->compiled.batch.is_last_backward };
+    const struct ls_witness *w = a->check.witness;
+    for (size_t k = 0; k < 4; k++) {
+        if (given[k]->count < 2)
+            continue;
+        const struct ls_yaml_node **value = LS_NEW(arena, const struct ls_yaml_node *, micro + 1);
+        size_t n = 0;
+        for (size_t i = 0; i < w->assignment.rounds; i++) {
+            const struct ls_round *r = &a->compiled.rounds.round[a->compiled.system.driver.node[w->assignment.node[i]].round];
+            const bool on[] = { r->gradient_sync, r->all_reduce, r->reshard_after_backward, r->is_last_backward };
+            if (r->kind == LS_ROUND_MICRO || r->kind == LS_ROUND_SKIPPED)
+                value[n++] = ls_yaml_new_scalar(arena, on[k] ? "true" : "false", false);
+        }
+        doc = ls_yaml_with(arena, doc, path[k], ls_yaml_new_list(arena, value, n));
+        doc = ls_yaml_with(arena, doc, "distributed.defer_fsdp_grad_sync", NULL);
+    }
+    return doc;
+}
+
 enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_arena *arena,
                                  struct ls_str *out, struct ls_error *err)
 {
@@ -38,25 +79,34 @@ enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_as
         size_t replicas = w->assignment.size[0] * w->assignment.size[1];
         const struct ls_yaml_node **rows = LS_NEW(arena, const struct ls_yaml_node *, w->assignment.rounds);
         const struct ls_yaml_node **kinds = LS_NEW(arena, const struct ls_yaml_node *, w->assignment.rounds);
+        const struct ls_yaml_node **ends = LS_NEW(arena, const struct ls_yaml_node *, w->assignment.rounds);
+        bool loop = a->compiled.loop.present;
         const struct ls_yaml_node **cells = LS_NEW(arena, const struct ls_yaml_node *, replicas);
-        size_t micro = 0, rows_count = 0, rounds = 0;
+        size_t micro = 0, rows_count = 0, rounds = 0, ends_count = 0;
         for (size_t i = 0; i < w->assignment.rounds; i++) {
             uint32_t round = a->compiled.system.driver.node[w->assignment.node[i]].round;
             enum ls_round_kind kind = a->compiled.rounds.round[round].kind;
             if (kind == LS_ROUND_IDLE)
                 continue;
-            static const char *const name[] = { "micro", "step", "eval", "" };
-            kinds[rounds++] = ls_yaml_new_scalar(arena, name[kind], false);
-            micro += kind == LS_ROUND_MICRO;
-            if (kind == LS_ROUND_STEP)
+            static const char *const name[] = { "micro", "step", "eval", "", "skipped", "eval_end", "save", "no_save" };
+            const struct ls_yaml_node *word = ls_yaml_new_scalar(arena, name[kind], false);
+            if (a->compiled.rounds.round[round].after)
+                ends[ends_count++] = word;
+            else
+                kinds[rounds++] = word;
+            micro += kind == LS_ROUND_MICRO || kind == LS_ROUND_SKIPPED;
+            if (kind == LS_ROUND_STEP && !loop) /* with a loop every round has a row */
                 continue;
             for (size_t x = 0; x < replicas; x++)
-                cells[x] = ls_yaml_new_uint(arena, sample_of_letter(s, a, w->assignment.letter[i * replicas + x]));
+                cells[x] = cell_of(s, a, arena, w->assignment.letter[i * replicas + x]);
             rows[rows_count++] = ls_yaml_new_list(arena, cells, replicas);
         }
         doc = ls_yaml_with(arena, doc, "batch.execution", NULL);
         doc = ls_yaml_with(arena, doc, "batch.execution.table", ls_yaml_new_list(arena, rows, rows_count));
         doc = ls_yaml_with(arena, doc, "batch.schedule", ls_yaml_new_list(arena, kinds, rounds));
+        if (s->loop.afters)
+            doc = ls_yaml_with(arena, doc, "loop.after", ends_count ? ls_yaml_new_list(arena, ends, ends_count) : NULL);
+        doc = with_switches(a, arena, doc, micro);
         doc = ls_yaml_with(arena, doc, "batch.microbatches", ls_yaml_new_uint(arena, micro));
         doc = ls_yaml_with(arena, doc, "batch.steps", ls_yaml_new_uint(arena, 1));
         doc = ls_yaml_with(arena, doc, "distributed.dp_size", ls_yaml_new_uint(arena, replicas));

@@ -32,7 +32,7 @@ static enum ls_code check_switch(const struct ls_batch *b, const struct ls_switc
     return ls_fail(err, LS_EINPUT, s->where.line ? s->where : b->at, "'%s' lists %zu values, but 'microbatches' is %zu", name, s->count, want);
 }
 
-static struct ls_round micro_round(const struct ls_batch *b, size_t which, size_t microbatch, bool last)
+struct ls_round ls_batch_micro(const struct ls_batch *b, size_t which, size_t microbatch, bool last)
 {
     return (struct ls_round){
         .kind = LS_ROUND_MICRO,
@@ -45,16 +45,29 @@ static struct ls_round micro_round(const struct ls_batch *b, size_t which, size_
     };
 }
 
-static bool same_switches(const struct ls_round *a, const struct ls_round *b)
+bool ls_batch_same_switches(const struct ls_round *a, const struct ls_round *b)
 {
     return a->gradient_sync == b->gradient_sync && a->all_reduce == b->all_reduce &&
            a->reshard_after_backward == b->reshard_after_backward && a->is_last_backward == b->is_last_backward;
 }
 
-/* The schedule of one step; owned by the arena when it is the default one. */
-static enum ls_code schedule_of(const struct ls_batch *b, struct ls_arena *arena, enum ls_round_kind **kind, size_t *count,
-                                struct ls_error *err)
+static enum ls_code check_numbers(const struct ls_batch *b, struct ls_error *err)
 {
+    static const char *const switch_name[] = { "gradient_sync", "all_reduce", "reshard_after_backward", "is_last_backward" };
+    const struct ls_switch *given[] = { &b->gradient_sync, &b->all_reduce, &b->reshard_after_backward, &b->is_last_backward };
+    if (b->steps > LS_STEPS_MAX || b->microbatches > LS_MICROBATCHES_MAX)
+        return ls_fail(err, LS_EINPUT, b->at, "more than %d steps, or %d microbatches", LS_STEPS_MAX, LS_MICROBATCHES_MAX);
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (check_switch(b, given[i], switch_name[i], err) != LS_OK)
+            return LS_EINPUT;
+    return LS_OK;
+}
+
+enum ls_code ls_batch_schedule(const struct ls_batch *b, struct ls_arena *arena, enum ls_round_kind **kind, size_t *count,
+                               struct ls_error *err)
+{
+    if (check_numbers(b, err) != LS_OK)
+        return LS_EINPUT;
     size_t micros = 0, want = b->microbatches ? (size_t)b->microbatches : 1;
     if (!b->rounds) {
         *kind = LS_NEW(arena, enum ls_round_kind, want + 1);
@@ -63,7 +76,7 @@ static enum ls_code schedule_of(const struct ls_batch *b, struct ls_arena *arena
         return LS_OK;
     }
     for (size_t i = 0; i < b->rounds; i++)
-        micros += b->schedule[i] == LS_ROUND_MICRO;
+        micros += b->schedule[i] == LS_ROUND_MICRO || b->schedule[i] == LS_ROUND_SKIPPED;
     if (micros != want) {
         if (!b->microbatches)
             return ls_fail(err, LS_EINPUT, b->at, "'schedule' holds 'micro' %zu times; with microbatches any it stands there once", micros);
@@ -107,7 +120,7 @@ static void build_line(struct builder *d, const struct ls_batch *b, const enum l
     for (size_t i = 0; i < count; i++) {
         struct ls_round r = { .kind = kind[i], .microbatch = (uint32_t)(micro < b->microbatches ? micro : micro - 1) };
         if (kind[i] == LS_ROUND_MICRO) {
-            r = micro_round(b, micro, micro, micro + 1 == b->microbatches);
+            r = ls_batch_micro(b, micro, micro, micro + 1 == b->microbatches);
             micro++;
         }
         d->round[d->rounds++] = r;
@@ -159,8 +172,8 @@ static void connect(struct builder *d, const struct place *from, const struct pl
 /* Any number of microbatches in the place of the schedule's `micro`. */
 static void build_loop(struct builder *d, const struct ls_batch *b, const enum ls_round_kind *kind, size_t count, size_t steps)
 {
-    struct ls_round other = micro_round(b, 0, 0, false), last = micro_round(b, 1, 1, true);
-    bool split = !same_switches(&other, &last);
+    struct ls_round other = ls_batch_micro(b, 0, 0, false), last = ls_batch_micro(b, 1, 1, true);
+    bool split = !ls_batch_same_switches(&other, &last);
     uint32_t round_of[LS_ROUND_IDLE + 1];
     d->round[d->rounds++] = other;
     if (split)
@@ -199,16 +212,9 @@ static void build_loop(struct builder *d, const struct ls_batch *b, const enum l
 enum ls_code ls_batch_driver(const struct ls_batch *b, struct ls_arena *arena, struct ls_rounds *rounds, struct ls_driver *out,
                              struct ls_error *err)
 {
-    static const char *const switch_name[] = { "gradient_sync", "all_reduce", "reshard_after_backward", "is_last_backward" };
-    const struct ls_switch *given[] = { &b->gradient_sync, &b->all_reduce, &b->reshard_after_backward, &b->is_last_backward };
     enum ls_round_kind *kind = NULL;
     size_t count = 0, steps = b->steps ? (size_t)b->steps : 1;
-    if (b->steps > LS_STEPS_MAX || b->microbatches > LS_MICROBATCHES_MAX)
-        return ls_fail(err, LS_EINPUT, b->at, "more than %d steps, or %d microbatches", LS_STEPS_MAX, LS_MICROBATCHES_MAX);
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        if (check_switch(b, given[i], switch_name[i], err) != LS_OK)
-            return LS_EINPUT;
-    enum ls_code rc = schedule_of(b, arena, &kind, &count, err);
+    enum ls_code rc = ls_batch_schedule(b, arena, &kind, &count, err);
     if (rc != LS_OK)
         return rc;
     size_t nodes_max = steps * (count + 3) + 1; /* `micro` may take four nodes, one more may start */
@@ -257,7 +263,7 @@ static enum ls_code table_contract(const struct ls_batch *b, const struct ls_let
         return ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu columns, but 'dp_size' is %zu", b->columns, replicas);
     enum ls_round_kind *kind = NULL;
     size_t count = 0, evals = 0, micros = (size_t)b->microbatches, steps = b->steps ? (size_t)b->steps : 1;
-    enum ls_code rc = schedule_of(b, arena, &kind, &count, err);
+    enum ls_code rc = ls_batch_schedule(b, arena, &kind, &count, err);
     if (rc != LS_OK)
         return rc;
     for (size_t i = 0; i < count; i++)

@@ -20,14 +20,19 @@ struct ls_letter {
     uint32_t dummy;                     /* bit set of conditions that a dummy stands in for: at most one of a modality, and only
                                            if every condition of that modality has count 0 */
     uint32_t name;                      /* "text only", "1 image", "2 images + 1 video", "text only + vision dummy" */
+    uint32_t events;                    /* bit set of what this rank does by itself in the round (loop/loop.h) */
+    uint32_t base;                      /* the letter with the same batch and no events; of those: itself */
 };
 /* What the model's dummy of one modality covers. roles: name ids ("tower", "projector"); linked: its output enters the loss times 0. */
 struct ls_dummy_forward { uint32_t modality; uint32_t *role; size_t roles; bool linked; bool active; struct ls_loc at; };
 
 enum ls_execution { LS_EXEC_ANY, LS_EXEC_RANK_UNIFORM, LS_EXEC_NODE_UNIFORM, LS_EXEC_MODALITY_UNIFORM, LS_EXEC_TABLE,
                     LS_EXEC_AT_LEAST_ONE };
-/* IDLE issues nothing and keeps the state: a start node before a choice of first rounds. */
-enum ls_round_kind { LS_ROUND_MICRO, LS_ROUND_STEP, LS_ROUND_EVAL, LS_ROUND_IDLE };
+/* IDLE issues nothing and keeps the state: a start node before a choice of first rounds. The others belong to a training loop
+ * that says more than when its microbatches come (loop/loop.h): SKIPPED, a microbatch whose backward all ranks leave out;
+ * EVAL_END, what follows the last validation batch; SAVE; NO_SAVE, all ranks decided against one. */
+enum ls_round_kind { LS_ROUND_MICRO, LS_ROUND_STEP, LS_ROUND_EVAL, LS_ROUND_IDLE, LS_ROUND_SKIPPED, LS_ROUND_EVAL_END, LS_ROUND_SAVE,
+                     LS_ROUND_NO_SAVE, LS_ROUND_KINDS };
 /* One value per microbatch; one value: for all; microbatches `any`: {not last, last}. None: the default, true. */
 struct ls_switch { bool *at; size_t count; struct ls_loc where; };
 enum { LS_LETTERS_MAX = 64, LS_STEPS_MAX = 4096, LS_MICROBATCHES_MAX = 4096, LS_NODES_MAX = 65536 };
@@ -44,6 +49,7 @@ struct ls_batch {
                                                          every step, or one per microbatch of all steps, or one per microbatch
                                                          and evaluation of all steps. Evaluations otherwise use the row of the
                                                          microbatch they precede (the last one after all of them) */
+    uint32_t *events;                                 /* [row][replica]: what ranks do by themselves, or NULL: nothing */
     struct ls_dummy_forward *dummy; size_t dummies;
     struct ls_switch gradient_sync, all_reduce, reshard_after_backward, is_last_backward;
     enum ls_round_kind *schedule; size_t rounds;      /* of one step */
@@ -60,9 +66,18 @@ struct ls_round {
     enum ls_round_kind kind;
     bool gradient_sync, all_reduce, reshard_after_backward, is_last_backward;
     bool last;                 /* last microbatch of the step */
+    bool after;                /* after the steps of an epoch: also for ranks that left the loop */
+    bool ends_epoch;           /* ... and nothing follows it there */
     uint32_t microbatch;
 };
 struct ls_rounds { struct ls_round *round; size_t count; };
+/* A microbatch's round: `which` indexes the switches (microbatches `any`: 0 other, 1 last). */
+struct ls_round ls_batch_micro(const struct ls_batch *b, size_t which, size_t microbatch, bool last);
+bool ls_batch_same_switches(const struct ls_round *a, const struct ls_round *b);
+/* The schedule of one step; owned by the arena when it is the default one. Also checks the numbers of microbatches and steps, and
+ * the switches. */
+LS_MUST_USE enum ls_code ls_batch_schedule(const struct ls_batch *b, struct ls_arena *arena, enum ls_round_kind **kind, size_t *count,
+                                           struct ls_error *err);
 /* Driver and rounds. The job may stop only where a step begins. A fixed number of steps is unrolled: node i is round i of the run
  * and the last node has no successor; with steps `any` the last node leads back to the start.
  *   errors  LS_EINPUT: a schedule or a switch that does not fit the number of microbatches, more than LS_NODES_MAX nodes */

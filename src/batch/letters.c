@@ -114,6 +114,7 @@ enum ls_code ls_batch_letters(const struct ls_batch *b, struct ls_names *names, 
         assert(b->apart || at < LS_LETTERS_MAX); /* three counts of 0 to 2 make 27 */
         if (at == l.count) {
             letter.name = letter_name(b, &letter, names);
+            letter.base = (uint32_t)l.count;
             l.letter[l.count++] = letter;
         }
         l.of_sample[i] = (uint32_t)at;

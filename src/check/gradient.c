@@ -73,8 +73,11 @@ struct share { uint32_t rank, segment, microbatch, step; uint64_t times; };
 struct meeting { size_t arrived; uint64_t *sum; uint32_t *rank; };
 struct group { LS_VEC(struct meeting) at; };
 
+struct skipped_step { struct ls_at at; uint32_t param, step; };
+
 struct walk {
     const struct ls_job *job;
+    LS_VEC(struct skipped_step) skipped;
     bool mean;
     size_t width;              /* field elements per value */
     uint32_t *dense;           /* [names]: parameter, or LS_NO_ID */
@@ -85,6 +88,7 @@ struct walk {
     uint64_t *local, *input, *partial, *done;
     uint32_t *waiting;         /* [ranks][params]: reductions deposited and not finished */
     uint32_t *steps;           /* [ranks][params]: optimizer steps seen */
+    uint32_t *taken;           /* [steps_max][params]: by how many ranks */
     uint64_t *expected;        /* [steps_max][params][width] */
     size_t steps_max;
     size_t *segment, *op;      /* [ranks]: where each rank is */
@@ -132,6 +136,12 @@ static bool is_alone(const struct ls_op *op) { return op->kind == LS_OP_COPY_OUT
 static bool is_reduction(const struct ls_op *op)
 {
     return (op->kind == LS_OP_REDUCE_SCATTER || op->kind == LS_OP_ALL_REDUCE) && op->pass == LS_PASS_B && op->payload != LS_NO_ID;
+}
+
+/* A step, or the place of one that this rank leaves out. */
+static bool left_out(const struct walk *w, const struct ls_op *op)
+{
+    return op->kernels && w->job->tables->kernel.at[op->kernel].what == LS_KERNEL_LEFT_OUT;
 }
 
 static const struct ls_payload *payload_of(const struct walk *w, const struct ls_op *op)
@@ -200,6 +210,19 @@ static bool must_wait(const struct walk *w, uint32_t rank, const struct ls_op *o
     return false;
 }
 
+static void note_wrong(struct walk *w, struct ls_at at, uint32_t param, uint32_t step)
+{
+    bool before = !w->wrong || at.rank < w->at.rank ||
+                  (at.rank == w->at.rank && (at.segment < w->at.segment || (at.segment == w->at.segment && at.op < w->at.op)));
+    if (!before)
+        return;
+    w->wrong = true;
+    w->at = at;
+    w->wrong_param = param;
+    w->wrong_step = step;
+}
+
+/* The optimizer's step, or its absence: the gradients are gone afterwards. */
 static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
 {
     const struct ls_payload *p = payload_of(w, op);
@@ -213,6 +236,12 @@ static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
             sum[e] = add61(done[e], part[e]);
         memset(done, 0, w->width * sizeof *done);
         memset(part, 0, w->width * sizeof *part);
+        if (left_out(w, op)) { /* nothing of it arrived in the parameter */
+            if (w->only == LS_NO_ID)
+                ls_push(&w->skipped, (struct skipped_step){ at, q, k });
+            continue;
+        }
+        w->taken[k * w->params + q]++;
         if (w->only != LS_NO_ID) {
             if (at.rank == w->at.rank && at.segment == w->at.segment && at.op == w->at.op)
                 memcpy(w->found, sum, w->width * sizeof *sum);
@@ -220,14 +249,7 @@ static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
         }
         if (memcmp(sum, value(w, w->expected, k, q), w->width * sizeof *sum) == 0)
             continue;
-        bool before = !w->wrong || at.rank < w->at.rank ||
-                      (at.rank == w->at.rank && (at.segment < w->at.segment || (at.segment == w->at.segment && at.op < w->at.op)));
-        if (before) {
-            w->wrong = true;
-            w->at = at;
-            w->wrong_param = q;
-            w->wrong_step = k;
-        }
+        note_wrong(w, at, q, k);
     }
 }
 
@@ -277,6 +299,7 @@ static bool flow(struct walk *w)
     w->done = LS_NEW(w->arena, uint64_t, cells * w->width);
     w->waiting = LS_NEW(w->arena, uint32_t, cells);
     w->steps = LS_NEW(w->arena, uint32_t, cells);
+    w->taken = LS_NEW(w->arena, uint32_t, w->steps_max * w->params);
     w->segment = LS_NEW(w->arena, size_t, ranks);
     w->op = LS_NEW(w->arena, size_t, ranks);
     w->next = LS_NEW(w->arena, uint32_t, ranks * comms);
@@ -432,6 +455,13 @@ enum ls_code ls_check_gradients(const struct ls_job *job, bool mean, enum ls_ver
     enum ls_code rc = LS_OK;
     if (w.params && !flow(&w))
         rc = ls_fail(err, LS_EUNDECIDED, LS_NOWHERE, "gradients depend on each other in a cycle that no stream or event orders");
+    for (size_t i = 0; rc == LS_OK && i < w.skipped.count; i++) {
+        const struct skipped_step *x = &w.skipped.at[i];
+        const uint64_t *expected = value(&w, w.expected, x->step, x->param);
+        if (w.taken[x->step * w.params + x->param] && (expected[0] || expected[1])) /* somebody had a gradient for it */
+            note_wrong(&w, x->at, x->param, x->step);
+    }
+    ls_vec_release(&w.skipped);
     if (rc == LS_OK && w.wrong)
         *out = explain(&w, problem);
     ls_arena_release(&scratch);

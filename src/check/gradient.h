@@ -5,6 +5,7 @@
  *   copy_in, pass B, payload P       moves the accumulated shares of P's items into the reduction buffer of op.unit
  *   reduce_scatter, all_reduce (unit, payload P)   combines the members' buffers of that unit
  *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
+ *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do)
  * Expected: each share once, with factor 1 / replicas (mean) or 1 (sum). */
 #ifndef LS_CHECK_GRADIENT_H
 #define LS_CHECK_GRADIENT_H

@@ -36,9 +36,10 @@ static void microbatch(struct run *r)
         r->accumulate[i] = LS_NO_ID;
     step_begin(r);
     uint32_t loss = forward_run(r);
-    if (!r->now.stopped && loss != LS_NO_ID)
+    bool skipped = r->round->kind == LS_ROUND_SKIPPED; /* the graph is dropped without a backward */
+    if (!r->now.stopped && loss != LS_NO_ID && !skipped)
         backward_run(r, loss);
-    else if (!r->now.stopped && !r->eval)
+    else if (!r->now.stopped && !r->eval && !skipped)
         emit_stop(r, LS_NO_ID, "loss_without_gradient: nothing that the loss depends on requires gradient");
     for (size_t i = 0; i < r->c->in.plan->units; i++)
         r->now.unit[i].before.count = 0; /* never read again, see state.c */
@@ -99,6 +100,7 @@ static enum ls_code step(struct ls_transducer *t, uint32_t state, uint32_t round
     if (!r.now.stopped)
         switch (r.round->kind) {
         case LS_ROUND_MICRO:
+        case LS_ROUND_SKIPPED:
             microbatch(&r);
             break;
         case LS_ROUND_EVAL:
@@ -109,6 +111,10 @@ static enum ls_code step(struct ls_transducer *t, uint32_t state, uint32_t round
             step_end(&r);
             break;
         case LS_ROUND_IDLE:
+        case LS_ROUND_EVAL_END: /* the loop's own affair */
+        case LS_ROUND_SAVE:
+        case LS_ROUND_NO_SAVE:
+        case LS_ROUND_KINDS:
             break;
         }
     emit_close_compute(&r);

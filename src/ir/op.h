@@ -74,7 +74,8 @@ struct ls_range { uint32_t buffer; bool write; uint64_t offset, bytes; };
 /* One operation of the model inside a compute op. Within a round every execution of a flow statement has a number, its
  * `instance`; values are named by (instance, output), so an executor needs no scopes and no graph of its own. */
 enum ls_kernel_what { LS_KERNEL_FORWARD, LS_KERNEL_BACKWARD, LS_KERNEL_RECOMPUTE, LS_KERNEL_ACCUMULATE, LS_KERNEL_LOSS,
-                      LS_KERNEL_LOSS_BACKWARD, LS_KERNEL_OPTIMIZER };
+                      LS_KERNEL_LOSS_BACKWARD, LS_KERNEL_OPTIMIZER,
+                      LS_KERNEL_LEFT_OUT /* the optimizer's place where this rank leaves its step out: gradients are dropped */ };
 struct ls_kernel {
     uint8_t what;       /* enum ls_kernel_what */
     bool zero_linked;   /* forward: the inputs after the statement's own are a dummy's results, which enter with weight 0 */

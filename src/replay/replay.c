@@ -107,7 +107,7 @@ static uint32_t sample_of(const struct ls_compiled *c, const struct ls_assignmen
         return t->sample[round % t->rows * t->columns + replica];
     uint64_t random = ls_hash_mix(ls_hash_mix(ls_hash_mix(seed, 5), round), replica), matching = 0;
     for (uint32_t i = 0; i < c->batch.samples; i++)
-        if (c->letters.of_sample[i] == letter && ls_random_below(&random, ++matching) == 0)
+        if (c->letters.of_sample[i] == c->letters.letter[letter].base && ls_random_below(&random, ++matching) == 0)
             found = i;
     return found;
 }

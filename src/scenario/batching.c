@@ -61,8 +61,15 @@ static enum ls_code load_table(struct loader *l, const struct ls_yaml_node *n)
         if (row->count != b->columns)
             return ls_fail(l->err, LS_EINPUT, row->at, "this row of 'table' has %zu columns, the first one %zu", row->count, b->columns);
         for (size_t c = 0; c < row->count; c++) {
+            static const char *const keys[] = { "sample", "events", NULL };
+            const struct ls_yaml_node *cell = row->item[c];
             uint64_t sample = 0;
-            TRY(ls_yaml_uint(row->item[c], "table", 0, UINT32_MAX, &sample, l->err));
+            if (cell->kind == LS_YAML_MAP) { /* its events are read once the loop is known */
+                TRY(ls_yaml_check_keys(cell, "table", keys, l->err));
+                if (!(cell = ls_yaml_get(cell, "sample")))
+                    return ls_fail(l->err, LS_EINPUT, row->item[c]->at, "'sample' is missing");
+            }
+            TRY(ls_yaml_uint(cell, "table", 0, UINT32_MAX, &sample, l->err));
             if (sample >= b->samples)
                 return ls_fail(l->err, LS_EINPUT, row->item[c]->at, "'table' names sample %u, but there are %zu, counted from 0",
                                (unsigned)sample, b->samples);
@@ -226,22 +233,33 @@ static enum ls_code load_accumulation(struct loader *l, const struct ls_yaml_nod
     return LS_OK;
 }
 
-static enum ls_code load_schedule(struct loader *l, const struct ls_yaml_node *n)
+enum ls_code ls_load_rounds(struct loader *l, const struct ls_yaml_node *n, const char *name, bool after, enum ls_round_kind **out, size_t *count)
 {
-    static const char *const names[] = { "micro", "step", "eval", NULL };
-    struct ls_batch *b = &l->s->batch;
-    TRY(ls_yaml_list(n, "schedule", l->err));
+    static const char *const names[] = { "micro", "step", "eval", "skipped", "eval_end", "save", "no_save", NULL };
+    static const enum ls_round_kind kinds[] = { LS_ROUND_MICRO, LS_ROUND_STEP, LS_ROUND_EVAL, LS_ROUND_SKIPPED, LS_ROUND_EVAL_END,
+                                                LS_ROUND_SAVE, LS_ROUND_NO_SAVE };
+    TRY(ls_yaml_list(n, name, l->err));
     if (!n->count)
-        return ls_fail(l->err, LS_EINPUT, n->at, "'schedule' is an empty list");
-    b->schedule = LS_NEW(l->s->arena, enum ls_round_kind, n->count);
-    b->rounds = n->count;
-    size_t micros = 0;
+        return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is an empty list", name);
+    *out = LS_NEW(l->s->arena, enum ls_round_kind, n->count);
+    *count = n->count;
     for (size_t i = 0; i < n->count; i++) {
         size_t which = 0;
-        TRY(ls_yaml_choice(n->item[i], "schedule", names, &which, l->err));
-        b->schedule[i] = (enum ls_round_kind)which;
-        micros += b->schedule[i] == LS_ROUND_MICRO;
+        TRY(ls_yaml_choice(n->item[i], name, names, &which, l->err));
+        (*out)[i] = kinds[which];
+        if (after && (which < 2 || kinds[which] == LS_ROUND_SKIPPED))
+            return ls_fail(l->err, LS_EINPUT, n->item[i]->at, "'%s' lists %s, which belongs to a step", name, names[which]);
     }
+    return LS_OK;
+}
+
+static enum ls_code load_schedule(struct loader *l, const struct ls_yaml_node *n)
+{
+    struct ls_batch *b = &l->s->batch;
+    TRY(ls_load_rounds(l, n, "schedule", false, &b->schedule, &b->rounds));
+    size_t micros = 0;
+    for (size_t i = 0; i < b->rounds; i++)
+        micros += b->schedule[i] == LS_ROUND_MICRO || b->schedule[i] == LS_ROUND_SKIPPED;
     if (!b->microbatches && micros != 1)
         return ls_fail(l->err, LS_EINPUT, n->at, "'schedule' holds 'micro' %zu times; with microbatches any it stands there once", micros);
     if (b->microbatches && micros != b->microbatches)

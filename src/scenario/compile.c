@@ -93,6 +93,47 @@ static enum ls_code make_plan(const struct ls_scenario *s, const struct ls_varia
     return rc;
 }
 
+/* Every parameter of the model that is sharded, once, as a full state dict gathers them.
+ *   source  torch/distributed/checkpoint/state_dict.py, _gather_state_dict: one redistribution per DTensor, over its mesh */
+static const struct ls_saved *saved_state(const struct ls_scenario *s, struct ls_compiled *c, uint32_t shard, size_t *count)
+{
+    const struct ls_model *m = c->plan.model;
+    size_t ranks = s->mesh.shard == LS_SIZE_ANY ? 2 : s->mesh.shard;
+    struct ls_saved *out = LS_NEW(c->arena, struct ls_saved, m->params + 1);
+    *count = 0;
+    for (uint32_t i = 0; i < m->params; i++) {
+        const struct ls_param *p = &m->param[i];
+        if (p->canonical != i || c->plan.owner[i] == LS_NO_ID)
+            continue;
+        const char *text = ls_arena_printf(c->arena, "state %s", ls_name_text(s->names, p->name));
+        uint64_t elements = ls_param_shard_elements(p, ranks);
+        out[(*count)++] = (struct ls_saved){ ls_tables_payload(&c->tables, text, NULL, 0, elements), shard, elements, p->dtype };
+    }
+    return out;
+}
+
+/* The communicator over these dimensions, LS_NO_ID if there is one rank. */
+static uint32_t communicator(struct ls_compiled *c, const char *name, uint32_t dims)
+{
+    if (!dims)
+        return LS_NO_ID;
+    uint32_t id = ls_tables_comm(&c->tables, name);
+    c->tables.comm.at[id].free_dims = dims;
+    return id;
+}
+
+static enum ls_code put_loop_around(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
+{
+    struct ls_system *y = &c->system;
+    struct ls_around_input in = { .loop = &c->loop, .letters = &c->letters, .rounds = &c->loop_rounds, .inner = y->replica,
+                                  .tables = &c->tables, .sharded_save_talks = true };
+    in.comm = communicator(c, "dp", y->free_dims);
+    if (c->loop.save_full)
+        in.saved = saved_state(s, c, communicator(c, "dp_shard", y->free_dims & LS_DIM_SHARD), &in.saves);
+    c->framework = y->replica;
+    return ls_around_open(&in, c->arena, &y->replica, err);
+}
+
 static enum ls_code make_system(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
 {
     struct ls_system *y = &c->system;
@@ -102,16 +143,29 @@ static enum ls_code make_system(const struct ls_scenario *s, struct ls_compiled 
     y->level = (int)s->level;
     y->kernels = s->kernels;
     y->start_rule = (int)s->start;
-    TRY(ls_batch_letters(&c->batch, s->names, c->arena, &c->letters, err));
-    TRY(ls_batch_driver(&c->batch, c->arena, &c->rounds, &y->driver, err));
-    ls_batch_restrict(&c->letters, &c->rounds, c->arena, &y->driver);
+    size_t replicas = ls_scenario_replicas(&s->mesh);
+    TRY(ls_batch_letters(&c->batch, s->names, c->arena, &c->framework_letters, err));
+    c->letters = c->framework_letters;
+    c->batch_letters = c->letters.count;
     struct ls_batch batch = c->batch;
     if (batch.apart) /* one run of known letters is wanted, not a contract over more letters than a checker takes */
         batch.execution = LS_EXEC_ANY;
-    TRY(ls_batch_contract(&batch, &c->letters, y->free_dims, ls_scenario_replicas(&s->mesh), c->arena, &y->contract, err));
-    struct ls_compile_input in = { .plan = &c->plan, .mesh = &s->mesh, .letters = &c->letters, .rounds = &c->rounds, .batch = &c->batch,
+    if (c->loop.present) {
+        TRY(ls_loop_letters(&c->loop, &batch, &c->framework_letters, s->names, c->arena, &c->letters, err));
+        TRY(ls_loop_driver(&c->loop, &batch, &c->letters, c->arena, &c->loop_rounds, &y->driver, err));
+        c->rounds = c->loop_rounds.rounds;
+        TRY(ls_loop_contract(&c->loop, &batch, &c->framework_letters, &c->letters, &c->rounds, &y->driver, y->free_dims, replicas, c->arena,
+                             &y->contract, err));
+    } else {
+        TRY(ls_batch_driver(&c->batch, c->arena, &c->rounds, &y->driver, err));
+        ls_batch_restrict(&c->letters, &c->rounds, c->arena, &y->driver);
+        TRY(ls_batch_contract(&batch, &c->letters, y->free_dims, replicas, c->arena, &y->contract, err));
+    }
+    struct ls_compile_input in = { .plan = &c->plan, .mesh = &s->mesh, .letters = &c->framework_letters, .rounds = &c->rounds, .batch = &c->batch,
                                    .specs = &s->specs, .step = s->step, .tables = &c->tables };
     TRY(ls_fsdp2_open(&in, c->arena, &y->replica, err));
+    if (c->loop.present)
+        TRY(put_loop_around(s, c, err));
     struct ls_comm_roles *comm = LS_NEW(c->arena, struct ls_comm_roles, c->tables.comm.count + 1);
     uint32_t *part = LS_NEW(c->arena, uint32_t, y->replica->roles); /* no role is left out, all are in one part */
     for (size_t i = 0; i < c->tables.comm.count; i++)
@@ -127,6 +181,13 @@ static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant
         return ls_compile_raw(s, c, err);
     struct ls_policy policy;
     change_batch(s, v, &c->batch, c->arena);
+    c->loop = s->loop;
+    if (v->agree) {
+        if (c->batch.execution == LS_EXEC_TABLE)
+            return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "a table says what each rank does: nothing is left to agree on");
+        c->loop = ls_loop_agreed(&s->loop, v->agree, c->arena);
+        ls_loop_events(&c->loop, s->names, c->arena);
+    }
     change_policy(s, v, &policy, c->arena);
     if (s->kind == LS_PLAN_POLICY && policy.rules == LS_RULES_PROPOSED) {
         struct setup in = { s, &policy, &c->batch, v->run_dummy_forward == 1 };
@@ -160,8 +221,11 @@ void ls_compiled_release(struct ls_compiled *c)
 {
     if (!c->arena)
         return;
-    if (c->batch.model) /* a raw program's transducer is another */
-        ls_fsdp2_close(c->system.replica);
+    if (c->batch.model) { /* a raw program's transducer is another */
+        if (c->framework)
+            ls_around_close(c->system.replica);
+        ls_fsdp2_close(c->framework ? c->framework : c->system.replica);
+    }
     c->tables.names = NULL; /* the scenario's */
     ls_tables_release(&c->tables);
     ls_arena_release(c->arena);

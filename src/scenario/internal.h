@@ -5,7 +5,8 @@
  *   distributed.c  distributed: mesh and policy
  *   units.c        units, registered_forward_methods
  *   batching.c     batch
- *   runtime.c      runtime, step, loss, platform, expect
+ *   runtime.c      runtime, loss, platform, expect
+ *   looping.c      step, loop
  *   timing.c       simulate
  *   contracts.c    what set-up refuses under the proposed rules
  *   compile.c      plan, letters, system
@@ -64,6 +65,10 @@ LS_MUST_USE enum ls_code ls_load_units(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_batch(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_runtime(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_step(struct loader *l);
+/* Rounds, by their names in a schedule. */
+LS_MUST_USE enum ls_code ls_load_rounds(struct loader *l, const struct ls_yaml_node *n, const char *name, bool after,
+                                        enum ls_round_kind **out, size_t *count);
+LS_MUST_USE enum ls_code ls_load_events(struct loader *l); /* those of batch.execution.table, once the loop is known */
 LS_MUST_USE enum ls_code ls_load_raw(struct loader *l);
 LS_MUST_USE enum ls_code ls_compile_raw(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err);
 LS_MUST_USE enum ls_code ls_load_rest(struct loader *l); /* loss, platform, simulate, expect */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 static const char *const sections[] = { "lockstep", "name", "question", "model", "freeze_config", "freeze", "train", "multimodal",
-                                        "distributed", "units", "registered_forward_methods", "program", "runtime", "batch", "step",
+                                        "distributed", "units", "registered_forward_methods", "program", "runtime", "batch", "step", "loop",
                                         "loss", "platform", "simulate", "expect", NULL };
 enum { VERSION = 1 };
 
@@ -269,7 +269,7 @@ static enum ls_code refuse_beside(struct loader *l, const char *const *keys, con
 static enum ls_code load_kind(struct loader *l)
 {
     static const char *const not_raw[] = { "model", "freeze_config", "freeze", "train", "multimodal", "distributed", "units",
-                                           "registered_forward_methods", "batch", "step", "loss", NULL };
+                                           "registered_forward_methods", "batch", "step", "loop", "loss", NULL };
     const struct ls_yaml_node *distributed = section(l, "distributed");
     if (section(l, "program")) {
         l->s->kind = LS_PLAN_RAW;
@@ -316,16 +316,27 @@ static enum ls_code try_batch(struct loader *l)
     struct ls_scenario *s = l->s;
     struct ls_arena scratch;
     ls_arena_init(&scratch, 0);
-    struct ls_letters letters;
+    struct ls_letters letters, all;
     struct ls_rounds rounds;
+    struct ls_loop_rounds loop_rounds;
     struct ls_driver driver;
     struct ls_contract contract;
+    uint32_t dims = ls_scenario_free_dims(&s->mesh);
+    size_t replicas = ls_scenario_replicas(&s->mesh);
     enum ls_code rc = ls_batch_letters(&s->batch, s->names, &scratch, &letters, l->err);
-    if (rc == LS_OK)
-        rc = ls_batch_driver(&s->batch, &scratch, &rounds, &driver, l->err);
-    if (rc == LS_OK)
-        rc = ls_batch_contract(&s->batch, &letters, ls_scenario_free_dims(&s->mesh), ls_scenario_replicas(&s->mesh), &scratch, &contract,
-                               l->err);
+    if (s->loop.present) {
+        if (rc == LS_OK)
+            rc = ls_loop_letters(&s->loop, &s->batch, &letters, s->names, &scratch, &all, l->err);
+        if (rc == LS_OK)
+            rc = ls_loop_driver(&s->loop, &s->batch, &all, &scratch, &loop_rounds, &driver, l->err);
+        if (rc == LS_OK)
+            rc = ls_loop_contract(&s->loop, &s->batch, &letters, &all, &loop_rounds.rounds, &driver, dims, replicas, &scratch, &contract, l->err);
+    } else {
+        if (rc == LS_OK)
+            rc = ls_batch_driver(&s->batch, &scratch, &rounds, &driver, l->err);
+        if (rc == LS_OK)
+            rc = ls_batch_contract(&s->batch, &letters, dims, replicas, &scratch, &contract, l->err);
+    }
     ls_arena_release(&scratch);
     return rc;
 }
@@ -343,6 +354,7 @@ static enum ls_code load(struct loader *l)
         TRY(ls_load_units(l));
         TRY(ls_load_batch(l));
         TRY(ls_load_step(l));
+        TRY(ls_load_events(l));
         TRY(try_batch(l));
     } else {
         TRY(ls_load_raw(l));

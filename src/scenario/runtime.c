@@ -1,4 +1,4 @@
-/* runtime, step, loss, platform, expect. */
+/* runtime, loss, platform, expect. */
 #include "scenario/internal.h"
 
 #include <stdlib.h>
@@ -105,26 +105,6 @@ enum ls_code ls_load_runtime(struct loader *l)
     if (s->kind == LS_PLAN_RAW)
         return ls_fail(l->err, LS_EINPUT, v->at, "'fsdp2' has no meaning for a raw program");
     return load_fsdp2(l, v, &s->runtime);
-}
-
-enum ls_code ls_load_step(struct loader *l)
-{
-    static const char *const keys[] = { "clip_grad_norm", "metrics", NULL };
-    struct ls_step_policy *p = &l->s->step;
-    const struct ls_yaml_node *n = section(l, "step"), *v;
-    const char *const *metric;
-    if (!n)
-        return LS_OK;
-    TRY(ls_yaml_check_keys(n, "step", keys, l->err));
-    if (!p->at.line)
-        p->at = n->at;
-    if ((v = ls_yaml_get(n, "clip_grad_norm")))
-        TRY(ls_yaml_bool(v, "clip_grad_norm", &p->clip_grad_norm, l->err));
-    TRY(ls_load_texts(l, ls_yaml_get(n, "metrics"), "metrics", &metric, &p->metrics));
-    p->metric = LS_NEW(l->s->arena, uint32_t, p->metrics ? p->metrics : 1);
-    for (size_t i = 0; i < p->metrics; i++)
-        p->metric[i] = ls_name_id(l->s->names, metric[i]);
-    return LS_OK;
 }
 
 static enum ls_code load_expect(struct loader *l, const struct ls_yaml_node *n)

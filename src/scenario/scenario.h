@@ -5,6 +5,7 @@
 #include "batch/batch.h"
 #include "fsdp2/compile.h"
 #include "ir/system.h"
+#include "loop/loop.h"
 #include "machine/machine.h"
 #include "plan/plan.h"
 #include "scenario/keys.h"
@@ -22,8 +23,9 @@ struct ls_variant {
     int run_dummy_forward;        /* 1: the model's dummy runs (covering every trainable role), -1 as written */
     int execution;                /* enum ls_execution, or -1 */
     int unused_params;            /* enum ls_unused, or -1 */
+    uint32_t agree;               /* bit set of enum ls_loop_feature: ranks decide them together */
 };
-#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1 })
+#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1, 0 })
 
 struct ls_scenario {
     struct ls_arena *arena;
@@ -44,6 +46,7 @@ struct ls_scenario {
     enum ls_level level; unsigned kernels; enum ls_start start;
     struct ls_batch batch;
     struct ls_step_policy step;
+    struct ls_loop loop;                     /* `loop`, and what of `step` the framework's compilers do not do */
     bool mean;                               /* gradient expected: mean over replicas (else sum) */
     const char *platform;                    /* path of a platform file, or NULL */
     struct ls_timing timing;                 /* `simulate:` */
@@ -68,7 +71,12 @@ struct ls_compiled {
     struct ls_arena *arena;      /* owns everything below */
     struct ls_tables tables;
     struct ls_plan plan;
-    struct ls_letters letters;
+    struct ls_letters letters;   /* those without events first */
+    size_t batch_letters;        /* how many have no events */
+    struct ls_loop loop;         /* as the variant changed it */
+    struct ls_loop_rounds loop_rounds;
+    struct ls_transducer *framework; /* what a loop is put around; else the system's own */
+    struct ls_letters framework_letters;
     struct ls_rounds rounds;
     struct ls_batch batch;       /* as the variant changed it; dummies have their final `active` */
     struct ls_system system;

@@ -135,6 +135,50 @@ static void plan(struct draw *d, unsigned version)
                   version / 100, version % 100, u, version >= 213 && chance(d, 15) ? ", separate_reduce_scatter_group: true" : "");
 }
 
+static const char *agree(struct draw *d)
+{
+    return chance(d, 60) ? "all_reduce" : "none";
+}
+
+/* What is around forward and backward, agreed more often than not: few of the others are safe. */
+static void loops(struct draw *d, unsigned microbatches)
+{
+    struct ls_str *o = d->out;
+    bool eval = chance(d, 30), save = chance(d, 25), end_eval = chance(d, 20), end_save = chance(d, 15), text = chance(d, 50);
+    if (eval || save)
+        ls_str_printf(o, "  schedule: [%smicro, step%s%s]\n", microbatches == 2 ? "micro, " : "", eval ? ", eval" : "", save ? ", save" : "");
+    ls_str_printf(o, "step:\n  clip_grad_norm: %s\n", chance(d, 60) ? "true" : "false");
+    if (chance(d, 60))
+        ls_str_printf(o, "  metrics: [loss%s%s]\n", chance(d, 20) ? ", {name: acc, when: image}" : "", chance(d, 15) ? ", {name: rare, when: any}" : "");
+    if (chance(d, 40))
+        ls_str_add(o, "  metric_names: agreed\n");
+    if (chance(d, 30))
+        ls_str_add(o, "  token_counts: [label tokens]\n");
+    if (chance(d, 25))
+        ls_str_printf(o, "  forward_reduce: [{name: positives, when: %s}]\n", chance(d, 60) ? "always" : chance(d, 50) ? "any" : "image");
+    if (chance(d, 25))
+        ls_str_printf(o, "  grad_scaler: %s\n", chance(d, 60) ? "sharded" : "local");
+    if (chance(d, 25))
+        ls_str_printf(o, "  non_finite: {action: %s, agree: %s}\n", chance(d, 60) ? "skip_microbatch" : "raise", agree(d));
+    if (!text && !eval && !save && !end_eval && !end_save)
+        return;
+    ls_str_add(o, "loop:\n  data: {ends: together}\n");
+    if (microbatches != 1 && chance(d, 30))
+        ls_str_printf(o, "  microbatches: {counts: own, agree: %s}\n", agree(d));
+    if (chance(d, 25))
+        ls_str_printf(o, "  early_stop: {agree: %s}\n", agree(d));
+    if (eval || end_eval)
+        ls_str_printf(o, "  validation: {batches: %s, agree: %s, ranks: %s%s}\n", chance(d, 50) ? "own" : "equal", agree(d),
+                      chance(d, 85) ? "all" : "main", chance(d, 50) ? ", metrics: [val]" : "");
+    if (save || end_save) {
+        bool own = chance(d, 40);
+        ls_str_printf(o, "  save: {state: %s, ranks: %s%s}\n", chance(d, 50) ? "full" : "sharded", own ? "own" : chance(d, 80) ? "all" : "main",
+                      own && chance(d, 70) ? ", agree: all_reduce" : "");
+    }
+    if (end_eval || end_save)
+        ls_str_printf(o, "  after: [%s%s%s]\n", end_eval ? "eval" : "", end_eval && end_save ? ", " : "", end_save ? "save" : "");
+}
+
 static void batch(struct draw *d)
 {
     struct ls_str *o = d->out;
@@ -166,6 +210,10 @@ static void batch(struct draw *d)
     }
     if (microbatches == 1 && chance(d, 20))
         ls_str_add(o, "  schedule: [eval, micro, step]\n");
+    else if (chance(d, 45)) {
+        loops(d, microbatches);
+        return;
+    }
     if (chance(d, 40))
         ls_str_add(o, "step: {clip_grad_norm: true, metrics: [loss]}\n");
 }

@@ -198,6 +198,7 @@ static enum ls_code look_over(struct ls_nn_exec *e, struct ls_error *err)
                 return ls_fail(err, LS_EINPUT, at, "kernel %zu of the round accumulates parameter %u of %zu", i, k->statement, e->vlm->model->params);
             break;
         case LS_KERNEL_OPTIMIZER:
+        case LS_KERNEL_LEFT_OUT:
             break;
         }
         ls_push(&e->step, s);
@@ -509,6 +510,7 @@ enum ls_code ls_nn_exec_kernel(struct ls_nn_exec *e, struct ls_stream *s, const 
         rc = run_accumulate(e, s, kernel->statement, err);
         break;
     case LS_KERNEL_OPTIMIZER:
+    case LS_KERNEL_LEFT_OUT:
         break;
     }
     for (uint32_t m = e->dies[at]; m != LS_NO_ID; m = e->dies_next[m])

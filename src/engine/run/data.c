@@ -423,7 +423,7 @@ static enum ls_code compute(struct ls_rank *r, size_t op, struct ls_error *err)
     for (uint32_t i = 0; i < o->kernels && rc == LS_OK && r->math; i++) {
         struct ls_math_call call = { .rank = r, .op = o, .kernel = &r->e->job->tables->kernel.at[o->kernel + i],
                                      .stream = stream_of(r, o->stream), .segment = r->op[op].segment };
-        step |= call.kernel->what == LS_KERNEL_OPTIMIZER;
+        step |= call.kernel->what == LS_KERNEL_OPTIMIZER || call.kernel->what == LS_KERNEL_LEFT_OUT;
         rc = r->math->ops->issue(r->math, &call, err);
     }
     if (step)

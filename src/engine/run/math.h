@@ -13,6 +13,7 @@
  *   BACKWARD      instance of the forward execution               gradients of its inputs and of its parameters
  *   ACCUMULATE    statement = parameter                           adds the parameter's gradient to ls_rank_grad()
  *   OPTIMIZER     payload = the parameters that train             updates ls_rank_shard() from ls_rank_shard_grad()
+ *   LEFT_OUT      payload = the parameters that train             nothing: this rank leaves its step out
  *
  * A round is one segment of the rank's program: a microbatch, a step end, an evaluation. Values do not outlive their round. */
 #ifndef LS_ENGINE_RUN_MATH_H

@@ -10,7 +10,7 @@
 
 /* Every share that the programs make, by parameter and step; made when the first rank opens. */
 struct param_shares { LS_VEC(struct ls_share) at; };
-struct ls_symbolic_shares { size_t users, params; struct param_shares *param; size_t most; };
+struct ls_symbolic_shares { size_t users, params; struct param_shares *param; size_t most; LS_VEC(bool) taken; /* by step: by some rank */ };
 
 struct symbolic {
     struct ls_math m;            /* first */
@@ -25,7 +25,7 @@ struct symbolic {
 };
 
 static void each_share(const struct ls_engine_setup *s, uint32_t rank,
-                       void (*see)(void *context, uint32_t param, struct ls_share share), void *context)
+                       void (*see)(void *context, uint32_t param, struct ls_share share), void *context, struct ls_symbolic_shares *steps)
 {
     const struct ls_tables *t = s->job->tables;
     uint32_t step = 0;
@@ -34,14 +34,19 @@ static void each_share(const struct ls_engine_setup *s, uint32_t rank,
             const struct ls_op *o = &s->job->rank[rank].segment[i]->op[k];
             if (o->kind != LS_OP_COMPUTE)
                 continue;
-            bool opt = false;
+            bool opt = false, out = false;
             for (uint32_t n = o->kernel; n < o->kernel + o->kernels; n++) {
                 const struct ls_kernel *kernel = &t->kernel.at[n];
                 opt |= kernel->what == LS_KERNEL_OPTIMIZER;
+                out |= kernel->what == LS_KERNEL_LEFT_OUT;
                 if (kernel->what == LS_KERNEL_ACCUMULATE)
                     see(context, kernel->statement, (struct ls_share){ rank, (uint32_t)i, o->microbatch, step, 1 });
             }
-            step += opt;
+            while (steps && (opt || out) && steps->taken.count <= step)
+                ls_push(&steps->taken, false);
+            if (steps && opt)
+                steps->taken.at[step] = true;
+            step += opt || out;
         }
 }
 
@@ -66,7 +71,7 @@ static struct ls_symbolic_shares *shares_make(const struct ls_engine_setup *s)
         ls_out_of_memory(sizeof *x);
     *x = (struct ls_symbolic_shares){ .params = s->params, .param = p };
     for (uint32_t r = 0; r < s->job->ranks; r++)
-        each_share(s, r, collect, x);
+        each_share(s, r, collect, x, x);
     return x;
 }
 
@@ -74,6 +79,7 @@ static void shares_free(struct ls_symbolic_shares *x)
 {
     for (size_t i = 0; i < x->params; i++)
         ls_vec_release(&x->param[i].at);
+    ls_vec_release(&x->taken);
     free(x->param);
     free(x);
 }
@@ -149,7 +155,7 @@ static void check_full(void *args, struct ls_stream *s)
     }
 }
 
-struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t param, step; uint64_t first, count; };
+struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t param, step; uint64_t first, count; bool left_out; };
 
 static double value_at(const struct ls_tensor *t, uint64_t i)
 {
@@ -164,7 +170,7 @@ static void compare_gradient(void *args, struct ls_stream *stream)
     double tolerance = param_is_narrow(&x->setup->param[c->param]) ? 0x1p-7 : 0x1p-18;
     (void)stream;
     for (uint64_t i = 0; i < c->count; i++) {
-        double want = 0.0, found = value_at(&c->reduced, i) + value_at(&c->partial, i);
+        double want = 0.0, found = c->left_out ? 0.0 : value_at(&c->reduced, i) + value_at(&c->partial, i);
         for (size_t k = 0; k < shares->at.count; k++)
             if (shares->at.at[k].step == c->step)
                 want += (double)shares->at.at[k].times * share_value(x, c->param, &shares->at.at[k], c->first + i);
@@ -265,7 +271,8 @@ static void check_step(struct symbolic *x, const struct ls_math_call *call)
     const struct ls_tables *t = x->setup->job->tables;
     struct ls_device *d = ls_rank_device(call->rank);
     const struct ls_payload *p = &t->payload.at[call->op->payload];
-    for (size_t i = 0; i < p->count; i++) {
+    bool left_out = call->kernel->what == LS_KERNEL_LEFT_OUT;
+    for (size_t i = 0; i < p->count && (!left_out || x->c->shares->taken.at[x->step]); i++) {
         uint32_t q = 0;
         while (q < x->setup->params && (x->setup->param[q].name != p->items[i] || !x->setup->param[q].rows))
             q++;
@@ -274,7 +281,7 @@ static void check_step(struct symbolic *x, const struct ls_math_call *call)
         const struct ls_engine_param *e = &x->setup->param[q];
         uint64_t per = ls_param_padded(x->setup, q) / e->row, ranks = e->unit == LS_NO_ID ? 1 : x->setup->shard;
         uint64_t first = x->rank % ranks * per, rows = first >= e->rows ? 0 : e->rows - first < per ? e->rows - first : per;
-        struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step, first * e->row, rows * e->row };
+        struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step, first * e->row, rows * e->row, left_out };
         struct ls_storage *uses[2] = { c.reduced.of, c.partial.of };
         if (ls_rank_shard(call->rank, q).of->at)
             d->ops->launch(d, call->stream, compare_gradient, &c, sizeof c, uses, 2, LS_NO_TAG);
@@ -300,6 +307,7 @@ static enum ls_code symbolic_issue(struct ls_math *m, const struct ls_math_call 
         return LS_OK;
     }
     case LS_KERNEL_OPTIMIZER:
+    case LS_KERNEL_LEFT_OUT:
         check_step(x, call);
         return LS_OK;
     case LS_KERNEL_FORWARD:
