@@ -51,7 +51,7 @@ static size_t lay_out(struct ls_nn_batch *b, char *at)
     b->corner = take(at, &used, b->patches * b->corners, sizeof *b->corner);
     b->corner_weight = take(at, &used, b->patches * b->corners, sizeof(float));
     b->pixel = take(at, &used, b->patches * v->picture.channels * v->picture.patch * v->picture.patch, sizeof(float));
-    b->recording_first = take(at, &used, b->recordings + 1, sizeof *b->recording_first);
+    b->recording_first = take(at, &used, b->recordings ? b->recordings + 1 : 0, sizeof *b->recording_first);
     b->audio_at = take(at, &used, b->heard, sizeof *b->audio_at);
     b->feature = take(at, &used, b->recordings * b->frames * v->recording.bins, sizeof(float));
     b->sinusoid = take(at, &used, b->audio_rows * v->recording.width, sizeof(float));

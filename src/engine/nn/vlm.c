@@ -284,6 +284,14 @@ static bool in_tower(const struct build *b, const char *modality, uint32_t modul
     return false;
 }
 
+static bool has_tower(const struct build *b, const char *modality)
+{
+    for (size_t i = 0; i < b->m->declared_count; i++)
+        if (strcmp(ls_name_text(b->m->names, b->m->declared[i].modality), modality) == 0)
+            return true;
+    return false;
+}
+
 static enum ls_code build_statement(const struct build *b, const struct ls_flow *f)
 {
     if (f->detach && f->kind == LS_FLOW_CALL && !f->leaf)
@@ -360,9 +368,10 @@ enum ls_code ls_nn_vlm_build(const struct ls_model *m, struct ls_arena *arena, s
     struct build b = { m, out, err };
     if (!m->has_flow)
         return ls_fail(err, LS_EINPUT, m->flow.at, "the inventory has no flow to run");
-    if (m->flow.ins < 1 || m->flow.ins > 3 || m->grad_inputs || m->losses != 1)
-        return ls_fail(err, LS_EINPUT, m->flow.at,
-                       "a flow that runs has the inputs [ids], [ids, pixels] or [ids, pixels, features], none with gradient, and one loss");
+    bool hears = has_tower(&b, "audio");
+    if (m->flow.ins < 1 || m->flow.ins > 2u + hears || m->grad_inputs || m->losses != 1)
+        return ls_fail(err, LS_EINPUT, m->flow.at, "a flow that runs has the inputs [ids], [ids, pixels] or, with an audio tower, "
+                       "[ids, pixels, features], none with gradient, and one loss");
     out->ids = m->flow.in[0];
     out->pixels = m->flow.ins > 1 ? m->flow.in[1] : LS_NO_ID;
     out->logits = m->loss[0];
