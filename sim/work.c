@@ -261,7 +261,39 @@ static void size_of(struct walk *w, struct made *x, const struct ls_kernel *k)
 }
 
 /* Layers are compiled one by one; what lies outside of them runs as it is. */
-static bool is_eager(const struct walk *w, const struct made *x) { return w->o->style == LS_STYLE_TORCH_EAGER || x->item == NONE; }
+static bool is_eager(const struct walk *w, const struct made *x) { return w->o->style != LS_STYLE_TORCH_COMPILE || x->item == NONE; }
+
+static bool is_ours(const struct walk *w) { return w->o->style == LS_STYLE_LOCKSTEP; }
+
+/* What our engine keeps beside values: floats that its backward needs (src/engine/nn/task.c). */
+static double kept_by_engine(const struct walk *w, const struct made *x)
+{
+    double all = x->tokens * x->width, floats = 0;
+    switch (x->kind) {
+    case LINEAR:
+        for (size_t i = 0; i < x->f->params; i++) { /* what the first LoRA factor makes */
+            const struct ls_param *p = &w->m->param[x->f->param[i]];
+            floats += p->adapter && p->dims == 2 && (double)p->dim[1] == x->in_width ? x->in_tokens * (double)p->dim[0] : 0;
+        }
+        break;
+    case RMS_NORM:
+    case LAYER_NORM:
+        for (size_t i = 0; i < x->f->params && floats <= 0; i++)
+            floats = all / (double)w->m->param[x->f->param[i]].elements * (x->kind == RMS_NORM ? 1 : 2);
+        break;
+    case ATTENTION: { /* a logarithm per head and row */
+        const char *modality = x->domain == TEXT ? "text" : "vision";
+        double head = config(w->m, modality, "head_dim"), heads = config(w->m, modality, x->domain == TEXT ? "num_attention_heads" : "num_heads");
+        if (x->domain != TEXT && heads <= 0)
+            heads = config(w->m, modality, "num_attention_heads");
+        floats = head > 0 ? all / head : x->tokens * heads;
+        break;
+    }
+    case CONV: case EMBEDDING: case GATED: case PLAIN: case ADD:
+        break;
+    }
+    return 4 * floats;
+}
 
 /* Operations, bytes moved, and what is kept beyond inputs and outputs. */
 static void price(struct walk *w, struct made *x)
@@ -320,6 +352,8 @@ static void price(struct walk *w, struct made *x)
         x->bytes_back += 8 * e * size;
         x->extra += (x->kind == ATTENTION ? 3 : 4) * e * size + 4 * size / 128;
     }
+    if (is_ours(w))
+        x->extra = kept_by_engine(w, x);
 }
 
 static unsigned launches(const struct walk *w, const struct made *x, bool backward)
@@ -339,6 +373,8 @@ static unsigned launches(const struct walk *w, const struct made *x, bool backwa
 
 static bool saves_input(const struct walk *w, const struct made *x)
 {
+    if (is_ours(w) && (x->kind == ATTENTION || x->kind == CONV || x->kind == RMS_NORM))
+        return x->kind != CONV; /* patches are cut out again */
     switch (x->kind) {
     case LINEAR: return (x->trains && x->flash_width <= 0) || x->acts;
     case CONV: return x->trains;
@@ -450,7 +486,7 @@ static void gradients(struct walk *w)
         const struct made *x = &w->made[i];
         bool logits = x->f && first[i] == w->loss_backward;
         if (x->backward != NONE && first[i] != NONE && first[i] <= x->backward)
-            add_extra(w, first[i], x->backward, w->value[0][i].bytes, logits ? LS_KEPT_LOGITS : LS_KEPT_GRADIENTS);
+            add_extra(w, first[i], x->backward, w->value[0][i].bytes * (is_ours(w) ? 4.0 / w->o->item_bytes : 1), logits ? LS_KEPT_LOGITS : LS_KEPT_GRADIENTS);
     }
     free(first);
 }
@@ -504,7 +540,7 @@ static void number(struct walk *w, const struct ls_segment *s, struct ls_arena *
 
 static void work_of_loss(struct walk *w, const struct ls_kernel *k, uint32_t at, struct ls_kernel_work *of)
 {
-    double all = 0, e = w->o->item_bytes;
+    double all = 0, rows = 0, e = w->o->item_bytes;
     for (uint32_t n = 0; n < k->links; n++) {
         const struct ls_link *l = &links(w, k)[n];
         if (!is_made(w, l))
@@ -515,12 +551,21 @@ static void work_of_loss(struct walk *w, const struct ls_kernel *k, uint32_t at,
         if (w->o->outputs_held && w->last_backward != NONE && w->last_backward > v->last)
             v->last = w->last_backward;
         all += w->made[l->instance].tokens * w->made[l->instance].width;
+        rows += w->made[l->instance].tokens;
+        if (is_ours(w) && w->loss_backward != NONE && w->loss_backward > v->last)
+            v->last = w->loss_backward;
     }
     of[at].bytes = 14 * all;
     of[at].launches = 4;
-    of[at].temporary = (uint64_t)(4 * all);
+    of[at].temporary = is_ours(w) ? 0 : (uint64_t)(4 * all);
     if (w->loss_backward == NONE)
         return;
+    if (is_ours(w)) { /* a maximum and a sum in one float per row */
+        add_extra(w, at, w->loss_backward, 4 * (rows + 1), LS_KEPT_LOGITS);
+        of[w->loss_backward].bytes = 22 * all;
+        of[w->loss_backward].launches = 4;
+        return;
+    }
     add_extra(w, at, w->loss_backward, 4 * all, LS_KEPT_LOGITS);
     of[w->loss_backward].bytes = 22 * all;
     of[w->loss_backward].launches = 4;

@@ -30,6 +30,10 @@
  *              13 (14), gated activation 2 (3), loss 4 (4), the rest 1; compiled: 1 each. Counted in transformers' and torchtitan's code
  *   torch_compile  compiles each item of a ModuleList by itself, as torchtitan does: elementwise operations there read their inputs and
  *              write their output once, and RMSNorm keeps its input alone. What lies outside, the loss too, runs as in torch_eager
+ *   lockstep   what our own engine keeps (src/engine/nn): a value until the last kernel that reads it, which is a backward where that reads
+ *              its inputs (Linear with a trainable weight, norms, attention, activations, gates); a float per row of a norm (two of a
+ *              LayerNorm), per head and row of attention, per row of the loss; LoRA's inner values in f32; gradients of values in f32.
+ *              Times are those of torch_eager: the engine's kernels run on hosts
  *   not modelled: rotary embeddings, masks, dropout, bias terms (all small)
  *
  *   units      flops: operations that run; bytes: moved to and from HBM */
