@@ -1,4 +1,5 @@
 /* lockstep replay: one run of a scenario on the engine. */
+#include "cli/processes.h"
 #include "cli/training.h"
 
 #include <inttypes.h>
@@ -172,7 +173,8 @@ static enum ls_code choose_math(const struct ls_scenario *s, const struct option
     return o->math == MATH_TRAIN ? rc : LS_OK;
 }
 
-static enum ls_code replay(struct ls_scenario *s, const struct options *o, struct ls_arena *arena, struct result *r, struct ls_error *err)
+static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, const struct options *o, struct ls_processes *p, struct ls_arena *arena,
+                           struct result *r, struct ls_error *err)
 {
     struct ls_variant as_written = LS_AS_WRITTEN;
     bool gradients = s->kind != LS_PLAN_RAW;
@@ -199,15 +201,18 @@ static enum ls_code replay(struct ls_scenario *s, const struct options *o, struc
     rc = ls_replay_assignment(&r->compiled, steps, o->seed, arena, &r->assignment, err);
     if (rc == LS_OK)
         rc = ls_system_job(&r->compiled.system, &r->assignment, arena, &r->job, err);
-    if (rc != LS_OK)
+    if (rc == LS_OK)
+        rc = ls_processes_enter(cli, p, r->job.ranks, err);
+    if (rc != LS_OK || p->delegated)
         return rc;
+    r->how.world = p->world;
     ls_replay_setup(s, &r->compiled, &r->assignment, &r->job, o->seed, arena, &r->setup);
     struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
-                                   .interrupted = &interrupted, .accounting = !r->trained && bytes > DATA_MAX };
+                                   .interrupted = &interrupted, .world = p->world, .accounting = !r->trained && bytes > DATA_MAX };
     r->accounting = e.accounting;
     gradients = gradients && !e.accounting;
     rc = r->trained ? train(s, o, vlm, &e, arena, r, err) : ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
-    if (rc != LS_OK || r->seen.observed.interrupted || !o->against)
+    if (rc != LS_OK || r->seen.observed.interrupted || !o->against || p->silent)
         return rc;
     rc = ls_replay_predict(&r->setup, e.blocking, gradients, arena, &r->predicted, err);
     if (rc != LS_OK)
@@ -339,14 +344,19 @@ static void print_untrained(const struct result *r, const struct options *o, str
     ls_str_printf(out, "  training    none%s: %s\n", r->accounting ? "" : ", patterns instead", why);
 }
 
-static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct result *r)
+static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct ls_processes *p,
+                       const struct result *r)
 {
+    char processes[48] = "";
     struct ls_str out = { 0 };
     const struct ls_observed *seen = &r->seen.observed;
     size_t calls = 0;
     for (size_t i = 0; i < r->job.ranks; i++)
         calls += seen->call[i].count;
-    ls_str_printf(&out, "%s: %zu ranks, %s, seed %" PRIu64 "\n", s->name, r->job.ranks, o->free ? "a thread per queue" : "coroutines", o->seed);
+    if (p->on)
+        snprintf(processes, sizeof processes, " in %zu process%s", p->processes, p->processes == 1 ? "" : "es");
+    ls_str_printf(&out, "%s: %zu ranks%s, %s, seed %" PRIu64 "\n", s->name, r->job.ranks, processes, o->free ? "a thread per queue" : "coroutines",
+                  o->seed);
     print_verdict(cli, r, &out);
     ls_str_printf(&out, "  calls       %zu on communicators, %zu collectives completed\n", calls, seen->outcome.collectives);
     if (o->nccl_like)
@@ -416,7 +426,8 @@ static void json_memory(struct ls_json *j, const struct result *r)
     ls_json_bool(j, r->seen.memory_equal);
 }
 
-static void print_json(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct result *r)
+static void print_json(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct ls_processes *p,
+                       const struct result *r)
 {
     struct ls_str text = { 0 };
     struct ls_json j;
@@ -429,6 +440,8 @@ static void print_json(const struct ls_cli *cli, const struct ls_scenario *s, co
     ls_json_text(&j, s->path);
     ls_json_key(&j, "ranks");
     ls_json_uint(&j, r->job.ranks);
+    ls_json_key(&j, "processes");
+    ls_json_uint(&j, p->processes);
     ls_json_key(&j, "seed");
     ls_json_uint(&j, o->seed);
     ls_json_key(&j, "free");
@@ -520,6 +533,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     struct ls_error err = { 0 };
     struct options o;
     struct result r = { 0 };
+    struct ls_processes p;
     struct ls_arena arena;
     struct ls_scenario written, witness, *s = &written;
     if (argc != 1)
@@ -531,7 +545,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     sigaction(SIGTERM, &act, &old_term);
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
-    enum ls_code rc = ls_scenario_load(argv[0], &arena, names, &written, &err);
+    enum ls_code rc = ls_processes_open(cli, &p, &interrupted, &err);
+    if (rc == LS_OK)
+        rc = ls_scenario_load(argv[0], &arena, names, &written, &err);
     if (rc == LS_OK && o.witness) {
         rc = to_witness(&written, &o, &arena, names, &witness, &err);
         s = &witness;
@@ -539,15 +555,16 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     if (rc == LS_OK)
         rc = fix_sizes(s, &o, &err);
     if (rc == LS_OK)
-        rc = replay(s, &o, &arena, &r, &err);
+        rc = replay(cli, s, &o, &p, &arena, &r, &err);
+    rc = ls_processes_close(&p, rc, &err);
     int status = (int)rc;
-    if (rc != LS_OK && !interrupted)
+    if (rc != LS_OK && !interrupted && !p.silent)
         status = ls_report(cli, &err);
-    else if (!interrupted) {
+    else if (!interrupted && !p.silent && !p.delegated) {
         if (cli->json)
-            print_json(cli, s, &o, &r);
+            print_json(cli, s, &o, &p, &r);
         else
-            print_text(cli, s, &o, &r);
+            print_text(cli, s, &o, &p, &r);
         status = exit_code(s, &o, &r);
     }
     char ended[64] = "";
@@ -561,13 +578,15 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
     if (interrupted) { /* every thread has ended; die of the signal, so that a shell sees it */
-        fprintf(stderr, "lockstep: replay: interrupted%s; every rank has ended\n", ended);
+        if (p.processes == 1) /* of several, this may be the only one that is told: the others end with mpirun */
+            fprintf(stderr, "lockstep: replay: interrupted%s; every rank has ended\n", ended);
         raise(interrupted);
     }
-    return status;
+    return ls_processes_status(&p, status);
 }
 
 static const struct ls_option options[] = {
+    LS_PROCESSES_OPTIONS,
     { "seed", "N", "the run drawn from the contract, weights and batches, and the schedule (default 1)" },
     { "schedule", "N", "the schedule alone (default: the seed; 0: lowest rank first)" },
     { "free", NULL, "a thread per host thread and stream instead of coroutines" },

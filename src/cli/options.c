@@ -1,5 +1,6 @@
 /* The command line: global options, subcommands and their options, from tables. */
 #include "cli/cli.h"
+#include "engine/comm/mpi.h"
 #include "yaml/yaml.h"
 
 #include <assert.h>
@@ -95,6 +96,12 @@ enum ls_code ls_cli_list(const struct ls_cli *cli, const char *option, const cha
     return LS_OK;
 }
 
+/* mpirun gives the processes that it starts terminals of its own making. */
+static bool is_terminal(int fd)
+{
+    return !ls_mpi_is_launched() && isatty(fd);
+}
+
 static enum ls_code unknown_option(const struct ls_cli *cli, const char *name, size_t length, struct ls_error *err)
 {
     const char *names[NAMES_MAX + 1];
@@ -141,8 +148,8 @@ static enum ls_code set_colour(struct ls_cli *cli, const char *when, struct ls_e
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     bool allowed = !(no_color && no_color[0]) && !(term && strcmp(term, "dumb") == 0);
     if (strcmp(when, "auto") == 0) {
-        cli->colour_out = allowed && isatty(STDOUT_FILENO);
-        cli->colour_err = allowed && isatty(STDERR_FILENO);
+        cli->colour_out = allowed && is_terminal(STDOUT_FILENO);
+        cli->colour_err = allowed && is_terminal(STDERR_FILENO);
     } else if (strcmp(when, "always") == 0 || strcmp(when, "never") == 0) {
         cli->colour_out = cli->colour_err = when[0] == 'a';
     } else {
@@ -192,7 +199,7 @@ enum ls_code ls_cli_parse(struct ls_cli *cli, int *argc, char **argv, struct ls_
     int operands = 0;
     bool only_operands = false;
     enum ls_code rc = set_colour(cli, "auto", err);
-    cli->progress = isatty(STDERR_FILENO);
+    cli->progress = is_terminal(STDERR_FILENO);
     /* Errors before --json still have to be JSON: look ahead. */
     for (int i = 0; i < *argc && strcmp(argv[i], "--") != 0; i++)
         cli->json = cli->json || strcmp(argv[i], "--json") == 0;

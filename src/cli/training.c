@@ -50,7 +50,8 @@ void ls_training_text(const struct ls_train *t, const struct ls_train_options *o
     ls_str_printf(out, "  tokens      %.0f of text and %.0f of images", rate.text, rate.image);
     if (rate.audio > 0)
         ls_str_printf(out, " and %.0f of audio", rate.audio);
-    ls_str_printf(out, " a second; %s, %u BLAS thread%s each\n", o->free ? "every rank and stream has a thread" : "ranks take turns on one thread", o->blas_threads ? o->blas_threads : 1,
+    ls_str_printf(out, " a second; %s, %u BLAS thread%s each\n", o->free ? "every rank and stream has a thread" : o->world ? "ranks take turns on one thread of their process" : "ranks take turns on one thread",
+                  o->blas_threads ? o->blas_threads : 1,
                   o->blas_threads > 1 ? "s" : "");
 }
 

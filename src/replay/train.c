@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { STEPS_DEFAULT = 5 };
 
@@ -227,6 +228,109 @@ static void take_times(struct clock *k, struct ls_arena *arena)
     free(known);
 }
 
+/* --- several processes ----------------------------------------------------------------------------------------------- */
+
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A moment that all processes share, as far as a message takes: machines have clocks of their own. */
+static enum ls_code start_together(struct ls_world *w, uint64_t *zero, struct ls_error *err)
+{
+    struct ls_message *all = calloc(w->processes, sizeof *all);
+    if (!all)
+        ls_out_of_memory(w->processes * sizeof *all);
+    enum ls_code rc = ls_world_exchange(w, NULL, 0, all, err);
+    *zero = clock_ns();
+    ls_world_drop(w, all);
+    free(all);
+    return rc;
+}
+
+static void put(struct ls_str *out, const void *at, size_t bytes) { ls_str_addn(out, at, bytes); }
+
+static void get(const char **from, void *to, size_t bytes)
+{
+    if (bytes)
+        memcpy(to, *from, bytes);
+    *from += bytes;
+}
+
+static void put_clock(const struct clock *k, uint64_t zero, size_t first, size_t ranks, struct ls_str *out)
+{
+    uint64_t begun = k->first - zero;
+    put(out, &begun, sizeof begun);
+    for (size_t s = 0; s < k->steps; s++)
+        for (size_t r = first; r < first + ranks; r++) {
+            size_t i = s * k->ranks + r;
+            uint64_t end = k->end[i] ? k->end[i] - zero : 0;
+            put(out, &end, sizeof end);
+            put(out, &k->updated[i], sizeof k->updated[i]);
+            put(out, &k->out->rank_busy[i], sizeof k->out->rank_busy[i]);
+        }
+    put(out, &k->span.count, sizeof k->span.count);
+    for (size_t i = 0; i < k->span.count; i++) {
+        struct ls_train_span s = k->span.at[i];
+        s.begin_ns -= zero, s.end_ns -= zero;
+        put(out, &s, sizeof s);
+    }
+}
+
+static void get_clock(struct clock *k, uint64_t zero, size_t first, size_t ranks, const char *from)
+{
+    uint64_t begun;
+    size_t spans;
+    get(&from, &begun, sizeof begun);
+    k->first = zero + begun < k->first ? zero + begun : k->first;
+    for (size_t s = 0; s < k->steps; s++)
+        for (size_t r = first; r < first + ranks; r++) {
+            size_t i = s * k->ranks + r;
+            get(&from, &k->end[i], sizeof k->end[i]);
+            k->end[i] += k->end[i] ? zero : 0;
+            get(&from, &k->updated[i], sizeof k->updated[i]);
+            get(&from, &k->out->rank_busy[i], sizeof k->out->rank_busy[i]);
+        }
+    get(&from, &spans, sizeof spans);
+    for (size_t i = 0; i < spans; i++) {
+        struct ls_train_span s;
+        get(&from, &s, sizeof s);
+        s.begin_ns += zero, s.end_ns += zero;
+        ls_push(&k->span, s);
+    }
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const struct ls_train_span *x = a, *y = b;
+    if (x->end_ns != y->end_ns)
+        return x->end_ns < y->end_ns ? -1 : 1;
+    return x->rank != y->rank ? (x->rank < y->rank ? -1 : 1) : (x->stream > y->stream) - (x->stream < y->stream);
+}
+
+static enum ls_code share_clock(struct clock *k, struct ls_world *w, uint64_t zero, struct ls_error *err)
+{
+    size_t per = w->ranks_per_process;
+    struct ls_str mine = { 0 };
+    struct ls_message *all = calloc(w->processes, sizeof *all);
+    if (!all)
+        ls_out_of_memory(w->processes * sizeof *all);
+    size_t first = w->number * per;
+    put_clock(k, zero, first, k->ranks - first < per ? k->ranks - first : per, &mine);
+    enum ls_code rc = ls_world_exchange(w, mine.text, mine.length, all, err);
+    for (size_t p = 0; p < w->processes && rc == LS_OK; p++)
+        if (p != w->number)
+            get_clock(k, zero, p * per, k->ranks - p * per < per ? k->ranks - p * per : per, all[p].at);
+    if (k->span.count)
+        qsort(k->span.at, k->span.count, sizeof *k->span.at, by_end);
+    ls_str_release(&mine);
+    ls_world_drop(w, all);
+    free(all);
+    return rc;
+}
+
 /* Losses, norm and tokens of the steps that ended. */
 static void take_numbers(const struct ls_train_case *c, const struct ls_nn_train *t, const uint32_t *step_of, struct ls_train *out)
 {
@@ -305,9 +409,14 @@ enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_o
     struct clock k = { .c = c, .out = out, .step_of = step_of, .steps = steps, .ranks = ranks, .end = LS_NEW(arena, uint64_t, steps * ranks + 1),
                        .updated = LS_NEW(arena, bool, steps * ranks + 1), .timeline = o->timeline };
     struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = c->scenario->level == LS_L1,
-                                   .interrupted = o->interrupted, .math = &ls_math_nn, .math_context = &t, .span = on_span, .span_context = &k };
+                                   .interrupted = o->interrupted, .world = o->world, .math = &ls_math_nn, .math_context = &t, .span = on_span, .span_context = &k };
     ls_nn_set_threads(o->blas_threads);
-    enum ls_code rc = ls_engine_run(c->setup, &e, arena, &out->observed, err);
+    uint64_t zero = 0;
+    enum ls_code rc = o->world ? start_together(o->world, &zero, err) : LS_OK;
+    if (rc == LS_OK)
+        rc = ls_engine_run(c->setup, &e, arena, &out->observed, err);
+    if (rc == LS_OK && o->world && !out->observed.interrupted)
+        rc = share_clock(&k, o->world, zero, err);
     if (rc == LS_OK) {
         out->verdict = out->observed.interrupted ? LS_UNDECIDED : out->observed.outcome.verdict;
         out->program = ls_replay_memory(c->setup, &out->observed, arena, &out->memory_equal);

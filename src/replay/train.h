@@ -21,6 +21,7 @@ struct ls_train_options {
     bool nccl_like;              /* see ls_engine_options */
     const struct ls_nn_adamw *adamw;          /* NULL: PyTorch's defaults, clipped to 1 where the scenario clips */
     const volatile sig_atomic_t *interrupted; /* may be NULL */
+    struct ls_world *world;      /* several processes: see ls_engine_options; every process gets the whole result. NULL: this one alone */
 };
 
 /* A scenario made ready. Points to storage of the caller, or of ls_train_prepare's arena. */

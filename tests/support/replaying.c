@@ -1,6 +1,7 @@
 #include "replaying.h"
 
 #include "base/hash.h"
+#include "processes.h"
 #include "random_scenario.h"
 
 #include <stdio.h>
@@ -11,6 +12,31 @@ static bool wrong(struct ls_str *why, const char *what, const char *detail)
 {
     ls_str_printf(why, "%s: %s\n", what, detail);
     return false;
+}
+
+/* Deals the ranks out to all processes, if that is possible. */
+static bool deal_out(struct replaying *t, size_t ranks)
+{
+    size_t per = (ranks + t->world->processes - 1) / t->world->processes;
+    bool fits = (ranks + per - 1) / per == t->world->processes;
+    t->world->ranks_per_process = per;
+    t->together += fits;
+    t->unfit += !fits;
+    return fits;
+}
+
+static bool run_together(struct replaying *t, const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients,
+                         struct ls_arena *arena, const struct ls_replay *one, struct ls_str *why)
+{
+    struct ls_engine_options again = *o;
+    struct ls_replay r;
+    struct ls_error err = { 0 };
+    if (!deal_out(t, setup->job->ranks))
+        return true;
+    again.world = t->world;
+    if (ls_replay_run(setup, &again, gradients, arena, &r, &err) != LS_OK)
+        return wrong(why, "not run together", err.text);
+    return replays_equal(setup, one, &r, why) || wrong(why, "other processes saw something else", "");
 }
 
 /* One run against its prediction. */
@@ -34,6 +60,18 @@ static bool run_once(struct replaying *t, const struct ls_engine_setup *setup, c
         return false;
     if (!r.memory_equal)
         return wrong(why, "memory", "the peaks of the program and of the engine differ");
+    if (t->world && !run_together(t, setup, o, gradients, arena, &r, why))
+        return false;
+    for (int nccl = 0; nccl < 2 && t->spread; nccl++) {
+        struct ls_engine_options again = *o;
+        struct ls_replay one = r;
+        uint64_t random = ls_hash_mix(o->seed, ++t->spreads);
+        again.nccl_like = nccl;
+        if (nccl && ls_replay_run(setup, &again, gradients, arena, &one, &err) != LS_OK)
+            return wrong(why, "not run as NCCL would", err.text);
+        if (!processes_replay(setup, &again, gradients, 1 + ls_random_below(&random, setup->job->ranks), random, &one, &t->messages, why))
+            return wrong(why, "spread over processes", nccl ? "as NCCL would" : "");
+    }
     if (r.symbolic.corrupted && !fault) /* a rank that left out a gather computes with what it finds */
         return wrong(why, "data", "a gathered parameter is not what it should be");
     return true;
@@ -287,6 +325,52 @@ out:
     return ok;
 }
 
+static bool same_training(const struct ls_train *a, const struct ls_train *b, const struct ls_model *m, struct ls_str *why)
+{
+    if (a->verdict != LS_SAFE || b->verdict != LS_SAFE || a->ended != b->ended || !a->ended || a->params != b->params)
+        return wrong(why, ls_verdict_name(a->verdict), ls_verdict_name(b->verdict));
+    for (size_t i = 0; i < a->ended; i++) {
+        const struct ls_train_step *x = &a->step[i], *y = &b->step[i];
+        if (memcmp(&x->loss, &y->loss, sizeof x->loss) != 0 || memcmp(&x->norm, &y->norm, sizeof x->norm) != 0 || !(y->seconds > 0))
+            return wrong(why, "a step", "its loss or norm differ, or it has no time");
+    }
+    size_t compared = 0;
+    for (size_t i = 0; i < a->params; i++) {
+        if (!a->weight[i])
+            continue;
+        compared++;
+        if (memcmp(a->weight[i], b->weight[i], (size_t)m->param[i].elements * sizeof **a->weight) != 0)
+            return wrong(why, "weights differ", ls_name_text(m->names, m->param[i].name));
+    }
+    return compared > 0 || wrong(why, "weights", "none was compared");
+}
+
+bool replaying_training(struct replaying *t, const char *path, bool free, struct ls_str *why)
+{
+    struct ls_arena arena;
+    struct ls_scenario s;
+    struct ls_error err = { 0 };
+    struct ls_train_case c = { 0 };
+    struct ls_train one, all;
+    struct ls_variant as_written = LS_AS_WRITTEN;
+    struct ls_train_options o = { .steps = 2, .seed = 5, .free = free, .weights = true };
+    ls_arena_init(&arena, 0);
+    struct ls_names *names = ls_names_open();
+    bool ok = ls_scenario_load(path, &arena, names, &s, &err) == LS_OK && ls_train_prepare(&s, &as_written, &o, &arena, &c, &err) == LS_OK &&
+              ls_train_run(&c, &o, &arena, &one, &err) == LS_OK;
+    if (ok && deal_out(t, one.ranks)) {
+        o.world = t->world;
+        o.schedule = 7 + t->world->number;
+        ok = ls_train_run(&c, &o, &arena, &all, &err) == LS_OK && same_training(&one, &all, c.vlm->model, why);
+    }
+    if (!ok)
+        wrong(why, path, err.text);
+    ls_train_release(&c);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+    return ok;
+}
+
 bool replaying_text(struct replaying *t, const char *text, const char *path, struct ls_str *why)
 {
     struct ls_arena arena;
@@ -304,6 +388,10 @@ bool replaying_text(struct replaying *t, const char *text, const char *path, str
 
 void replaying_print(const struct replaying *t, const char *what)
 {
+    if (t->world)
+        printf("%s: %zu runs repeated by %zu processes, %zu that do not fit them\n", what, t->together, t->world->processes, t->unfit);
+    if (t->spread)
+        printf("%s: %zu runs spread over processes, %zu messages\n", what, t->spreads, t->messages);
     printf("%s: %zu runs agree, %zu with faults, %zu refused, %zu gradient and %zu parameter elements compared;", what, t->schedules,
            t->faults, t->refused, t->gradients, t->elements);
     for (size_t v = 0; v < LS_VERDICT_COUNT; v++)

@@ -1,6 +1,7 @@
 /* src/engine/comm/comm.h -- communicators: a group of ranks that issues collectives and point-to-point transfers on streams.
  *
- * A const table of functions; `threads` (ranks of one process, on the host device) is here, NCCL fills in the same one. Calls are
+ * A const table of functions; `threads` (ranks of one process, on the host device) and `mpi` (ranks of several, remote.h) are here,
+ * NCCL fills in the same one. Calls are
  * asynchronous: issue appends to streams and returns. Each member keeps one queue per communicator, in issue order, whatever the
  * streams; sends and receives have queues of their own per peer.
  *
@@ -8,10 +9,11 @@
 #ifndef LS_ENGINE_COMM_COMM_H
 #define LS_ENGINE_COMM_COMM_H
 
+#include "engine/comm/world.h"
 #include "engine/device/device.h"
 
 struct ls_comm;
-struct ls_hub; /* what the ranks of one process share; `threads` only */
+struct ls_hub; /* what the ranks of one process share; `threads` and `mpi` */
 
 /* One op, bound to data. Storage may be NULL: then no data moves, only order and the fingerprint. With n members and `count`:
  *   all_gather      in [count]            out [n * count]; in place: in is the member's part of out
@@ -36,7 +38,7 @@ struct ls_comm_group {
     uint32_t comm, group, member; /* communicator, which of its groups, which member of that */
     const uint32_t *rank; size_t members;
     struct ls_device *device;
-    struct ls_hub *hub;           /* threads */
+    struct ls_hub *hub;           /* threads, mpi */
     const void *unique_id;        /* NCCL: of the group, exchanged before */
 };
 
@@ -50,7 +52,7 @@ struct ls_comm_ops {
     void (*close)(struct ls_comm *c);                              /* accepts NULL; safe after any failure */
 };
 struct ls_comm { const struct ls_comm_ops *ops; };
-extern const struct ls_comm_ops ls_comm_threads;
+extern const struct ls_comm_ops ls_comm_threads, ls_comm_mpi;
 
 /* How two calls that met differ; as data, for whoever asks. */
 enum ls_comm_diff { LS_COMM_SAME, LS_COMM_KIND, LS_COMM_COUNT, LS_COMM_DTYPE, LS_COMM_REDUCE, LS_COMM_ROOT, LS_COMM_PAYLOAD };
@@ -64,14 +66,15 @@ struct ls_hub_options {
      * Otherwise every difference stops the group, and is told. */
     bool nccl_like;
     void (*progress)(void *context, uint32_t rank, int64_t tag, enum ls_comm_progress p); void *progress_context; /* under the lock */
+    struct ls_world *world;       /* mpi: the processes, see remote.h; NULL: this one alone */
 };
 struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, const struct ls_hub_options *o);
 void ls_hub_close(struct ls_hub *h); /* after its communicators; accepts NULL */
 void ls_hub_abort(struct ls_hub *h); /* all of them */
-/* After a run. Not nccl_like: one for each group or pair that is stuck, with the first arrived call and the first that differs.
+/* After a run; several processes: each difference is told by one of them. Not nccl_like: one for each group or pair that is stuck, with the first arrived call and the first that differs.
  * nccl_like: every difference met, in the order in which they were seen. */
 const struct ls_comm_clash *ls_hub_clashes(struct ls_hub *h, size_t *count);
-size_t ls_hub_collectives(const struct ls_hub *h);  /* group-level completions */
+size_t ls_hub_collectives(const struct ls_hub *h);  /* group-level completions; several processes: each is counted in one of them */
 
 /* Each out[k][i] = reduction over members, in member order, of in[member][i], times factor. Outputs may be inputs. Floating
  * types narrower than fp32 are summed in fp32 and rounded once; LS_REDUCE_NONE sums; integers wrap. */

@@ -1,64 +1,20 @@
-/* Ranks of one process: every op meets its partners in a place (a group's collectives, or one direction between two members).
- * When all heads have arrived, each member does its part of the data on its own stream; when the last part is done, so is the op. */
-#include "engine/comm/comm.h"
-
-#include "base/arena.h"
+/* Every op meets its partners in a place (a group's collectives, or one direction between two members). When all heads have
+ * arrived, each member does its part of the data on its own stream; when the last part is done, so is the op.
+ *
+ * Members in other processes stand in their queues as tickets without a bundle, made when word comes that they have arrived. Each
+ * process with members in a place comes to its own conclusion that an op has met: from the same heads, hence to the same. */
+#include "engine/comm/internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct bundle;
-struct place;
-struct ticket {
-    struct ls_comm_call call;
-    struct ls_op op;             /* a copy: programs may go before the queues do */
-    enum ls_comm_progress progress;
-    bool working, worked;        /* its part of the data */
-    struct place *at;
-    size_t side;                 /* which queue of the place: the member, or 0 send, 1 recv */
-    struct bundle *bundle;
-    struct ticket *next;
-};
-struct bundle { /* the calls of one issue on one stream: they start together */
-    struct ls_host_task task;
-    struct ls_hub *hub;
-    struct ls_stream *first;     /* the stream */
-    struct ls_actor *stream;     /* its actor, once the bundle heads it */
-    struct ticket *ticket; size_t count;
-    bool started;
-    struct bundle *next, *before;
-};
-struct queue { struct ticket *head, **tail; };
-struct place {
-    uint32_t comm, group;
-    bool p2p, bad, met;
-    size_t sides, worked;
-    uint32_t member[2];          /* p2p: sender, receiver */
-    struct queue *queue;
-};
-struct comm { struct ls_comm c; struct ls_comm_group group; };
-
-struct ls_hub {
-    const struct ls_job *job;
-    struct ls_sched *sched;
-    struct ls_hub_options o;
-    struct ls_arena arena;
-    struct place **collective;   /* [comms][groups] */
-    struct place ***pair;        /* [comms][groups] -> [members * members], made when first used */
-    LS_VEC(struct ls_comm_clash) clash;
-    size_t collectives;
-    bool aborted;
-    struct bundle *bundles;      /* in flight */
-};
-
-static struct place *place_make(struct ls_hub *h, uint32_t comm, uint32_t group, size_t sides)
+static void place_init(struct ls_hub *h, struct place *p, uint32_t comm, uint32_t group, size_t sides)
 {
-    struct place *p = LS_NEW(&h->arena, struct place, 1);
-    *p = (struct place){ .comm = comm, .group = group, .sides = sides, .queue = LS_NEW(&h->arena, struct queue, sides) };
+    *p = (struct place){ .comm = comm, .group = group, .sides = sides, .local = sides, .owner = true, .stage = STAGE_WORK,
+                         .queue = LS_NEW(&h->arena, struct queue, sides) };
     for (size_t i = 0; i < sides; i++)
         p->queue[i].tail = &p->queue[i].head;
-    return p;
 }
 
 struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, const struct ls_hub_options *o)
@@ -68,6 +24,8 @@ struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, con
         ls_out_of_memory(sizeof *h);
     *h = (struct ls_hub){ .job = job, .sched = sched, .o = *o };
     ls_arena_init(&h->arena, 0);
+    if (o->world)
+        remote_open(h);
     size_t comms = job->tables->comm.count;
     h->collective = LS_NEW(&h->arena, struct place *, comms + 1);
     h->pair = LS_NEW(&h->arena, struct place **, comms + 1);
@@ -75,11 +33,11 @@ struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, con
         const struct ls_groups *g = &job->comm[c];
         h->collective[c] = LS_NEW(&h->arena, struct place, g->groups + 1);
         h->pair[c] = LS_NEW(&h->arena, struct place *, g->groups + 1);
-        for (uint32_t i = 0; i < g->groups; i++)
-            h->collective[c][i] = *place_make(h, c, i, g->first[i + 1] - g->first[i]);
-        for (uint32_t i = 0; i < g->groups; i++)
-            for (size_t k = 0; k < h->collective[c][i].sides; k++)
-                h->collective[c][i].queue[k].tail = &h->collective[c][i].queue[k].head;
+        for (uint32_t i = 0; i < g->groups; i++) {
+            place_init(h, &h->collective[c][i], c, i, g->first[i + 1] - g->first[i]);
+            if (h->remote)
+                remote_lay(h, &h->collective[c][i]);
+        }
     }
     return h;
 }
@@ -88,6 +46,8 @@ void ls_hub_close(struct ls_hub *h)
 {
     if (!h)
         return;
+    if (h->remote)
+        remote_close(h);
     for (struct bundle *b = h->bundles, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -175,6 +135,8 @@ static bool has_arrived(const struct ticket *t)
 
 static void clash(struct ls_hub *h, struct place *p, enum ls_comm_diff d, size_t a, size_t b)
 {
+    if (!p->owner)
+        return;
     struct ls_comm_clash c = { p->comm, p->group, p->p2p, d, { p->queue[a].head->call.tag, p->queue[b].head->call.tag },
                                { (uint32_t)a, (uint32_t)b } };
     if (p->p2p)
@@ -182,8 +144,27 @@ static void clash(struct ls_hub *h, struct place *p, enum ls_comm_diff d, size_t
     ls_push(&h->clash, c);
 }
 
-/* Somebody new stands at the head of a queue: is the op complete, or wrong? */
-static void meet(struct ls_hub *h, struct place *p)
+/* Word of what is behind may come from another process before word of what is in front. */
+static struct ticket *head_of(const struct place *p, size_t side)
+{
+    struct ticket *t = p->queue[side].head;
+    return t && (t->bundle || t->number == p->done) ? t : NULL;
+}
+
+void hub_start(struct place *p)
+{
+    p->worked = 0;
+    for (size_t i = 0; i < p->sides; i++) {
+        struct ticket *t = p->queue[i].head;
+        if (!t->bundle)
+            continue;
+        t->working = true;
+        ls_sched_wake(t->bundle->stream);
+    }
+}
+
+/* Is the op complete, or wrong? */
+void hub_meet(struct ls_hub *h, struct place *p)
 {
     size_t first = p->sides, arrived = 0;
     enum ls_comm_diff diff = LS_COMM_SAME;
@@ -192,7 +173,7 @@ static void meet(struct ls_hub *h, struct place *p)
     if (p->met || h->aborted)
         return;
     for (size_t i = 0; i < p->sides; i++) {
-        struct ticket *t = p->queue[i].head;
+        struct ticket *t = head_of(p, i);
         if (!has_arrived(t))
             continue;
         arrived++;
@@ -213,12 +194,11 @@ static void meet(struct ls_hub *h, struct place *p)
         return;
     p->bad = false; /* the next op of the place is judged anew */
     p->met = true;
-    p->worked = 0;
-    for (size_t i = 0; i < p->sides; i++) {
-        tell(h, p->queue[i].head, LS_COMM_PAIRED);
-        p->queue[i].head->working = true;
-        ls_sched_wake(p->queue[i].head->bundle->stream);
-    }
+    for (size_t i = 0; i < p->sides; i++)
+        if (p->queue[i].head->bundle)
+            tell(h, p->queue[i].head, LS_COMM_PAIRED);
+    p->stage = p->process ? STAGE_SEND : STAGE_WORK;
+    hub_start(p);
 }
 
 static void judge_again(struct ls_hub *h, struct place *p)
@@ -226,7 +206,7 @@ static void judge_again(struct ls_hub *h, struct place *p)
     if (!p->sides || !p->bad)
         return;
     p->bad = false;
-    meet(h, p);
+    hub_meet(h, p);
 }
 
 const struct ls_comm_clash *ls_hub_clashes(struct ls_hub *h, size_t *count)
@@ -245,179 +225,46 @@ const struct ls_comm_clash *ls_hub_clashes(struct ls_hub *h, size_t *count)
     return h->clash.at;
 }
 
-/* Where member j's part lies in a tensor of all parts, in elements. */
-static void part_of(const struct ticket *t, size_t j, uint64_t *first, uint64_t *count)
-{
-    *first = j * t->op.count;
-    *count = t->op.count;
-    if (!t->call.counts)
-        return;
-    *first = 0;
-    for (size_t i = 0; i < j; i++)
-        *first += t->call.counts[i];
-    *count = t->call.counts[j];
-}
-
-static struct ls_tensor slice(struct ls_tensor t, uint64_t first, uint64_t count)
-{
-    t.offset_bytes += first * ls_dtype_bytes(t.dtype);
-    t.elements = count;
-    return t;
-}
-
-static void copy(struct ls_tensor to, struct ls_tensor from)
-{
-    struct ls_move m = { .to = to, .from = from };
-    bool same = to.of == from.of && to.offset_bytes == from.offset_bytes;
-    if (to.of && from.of && !same)
-        ls_move_run(&m, 1);
-}
-
-static bool has_data(const struct ticket *t)
-{
-    return t->call.in.of && t->call.in.of->at;
-}
-
-static bool has_room(const struct ticket *t)
-{
-    return t->call.out.of && t->call.out.of->at;
-}
-
-enum { MEMBERS_MAX = 1024 };
-
-/* Members share the elements: each reduces some of them, for all outputs. */
-static void reduce_part(struct place *p, struct ticket *t, size_t me, bool to_all)
-{
-    struct ls_tensor in[MEMBERS_MAX], out[MEMBERS_MAX];
-    uint64_t n = t->op.kind == LS_OP_DECIDE ? 1 : t->op.count, first = n * me / p->sides, count = n * (me + 1) / p->sides - first;
-    size_t outs = 0;
-    for (size_t i = 0; i < p->sides; i++) {
-        const struct ls_comm_call *c = &p->queue[i].head->call;
-        if (!has_data(p->queue[i].head))
-            return;
-        in[i] = slice(c->in, first, count);
-        if ((to_all || (int32_t)i == t->op.peer) && has_room(p->queue[i].head))
-            out[outs++] = slice(c->out, first, count);
-    }
-    if (count && outs)
-        ls_reduce_run(in, p->sides, count, (enum ls_reduce)t->op.reduce, t->op.factor, out, outs);
-}
-
-static void scan_part(struct place *p, struct ticket *t, size_t me)
-{
-    struct ls_tensor in[MEMBERS_MAX];
-    uint64_t n = t->op.count, first = n * me / p->sides, count = n * (me + 1) / p->sides - first;
-    for (size_t i = 0; i < p->sides; i++)
-        if (!has_data(p->queue[i].head))
-            return;
-        else
-            in[i] = slice(p->queue[i].head->call.in, first, count);
-    for (size_t i = p->sides; count && i-- > 0;) { /* from the last: an output in place is not read again */
-        struct ls_tensor out = slice(p->queue[i].head->call.out, first, count);
-        ls_reduce_run(in, i + 1, count, (enum ls_reduce)t->op.reduce, t->op.factor, &out, 1);
-    }
-}
-
-static void scatter_reduce_part(struct place *p, struct ticket *t, size_t me)
-{
-    struct ls_tensor in[MEMBERS_MAX];
-    uint64_t first, count;
-    part_of(t, me, &first, &count);
-    for (size_t i = 0; i < p->sides; i++)
-        if (!has_data(p->queue[i].head))
-            return;
-        else
-            in[i] = slice(p->queue[i].head->call.in, first, count);
-    if (count && has_room(t))
-        ls_reduce_run(in, p->sides, count, (enum ls_reduce)t->op.reduce, t->op.factor, &t->call.out, 1);
-}
-
-static void exchange_part(struct place *p, struct ticket *t, size_t me)
-{
-    uint64_t at = 0, first, count;
-    for (size_t i = 0; i < p->sides; i++) {
-        const struct ticket *from = p->queue[i].head;
-        part_of(from, me, &first, &count);
-        if (has_data(from) && has_room(t))
-            copy(slice(t->call.out, at, count), slice(from->call.in, first, count));
-        at += count;
-    }
-}
-
-/* This member's share of the data. Nobody else writes what it reads or reads what it writes. */
-static void work(struct place *p, struct ticket *t)
-{
-    size_t me = t->side;
-    uint64_t first, count;
-    size_t root = t->op.peer >= 0 && (size_t)t->op.peer < p->sides ? (size_t)t->op.peer : 0;
-    assert(p->sides <= MEMBERS_MAX);
-    switch ((enum ls_op_kind)t->op.kind) {
-    case LS_OP_ALL_GATHER:
-    case LS_OP_GATHER:
-        if (!has_room(t) || (t->op.kind == LS_OP_GATHER && me != root))
-            return;
-        for (size_t i = 0; i < p->sides; i++) {
-            part_of(t, i, &first, &count);
-            if (has_data(p->queue[i].head))
-                copy(slice(t->call.out, first, count), slice(p->queue[i].head->call.in, 0, count));
-        }
-        return;
-    case LS_OP_REDUCE_SCATTER:
-        scatter_reduce_part(p, t, me);
-        return;
-    case LS_OP_ALL_REDUCE:
-    case LS_OP_DECIDE:
-        reduce_part(p, t, me, true);
-        return;
-    case LS_OP_REDUCE:
-        reduce_part(p, t, me, false);
-        return;
-    case LS_OP_SCAN:
-        scan_part(p, t, me);
-        return;
-    case LS_OP_BROADCAST:
-        if (has_room(t) && has_data(p->queue[root].head) && me != root)
-            copy(slice(t->call.out, 0, t->op.count), slice(p->queue[root].head->call.in, 0, t->op.count));
-        else if (me == root && has_room(t) && has_data(t))
-            copy(slice(t->call.out, 0, t->op.count), slice(t->call.in, 0, t->op.count));
-        return;
-    case LS_OP_SCATTER:
-        part_of(t, me, &first, &count);
-        if (has_room(t) && has_data(p->queue[root].head))
-            copy(slice(t->call.out, 0, count), slice(p->queue[root].head->call.in, first, count));
-        return;
-    case LS_OP_ALL_TO_ALL:
-        exchange_part(p, t, me);
-        return;
-    case LS_OP_RECV:
-        if (has_room(t) && has_data(p->queue[0].head))
-            copy(slice(t->call.out, 0, t->op.count), slice(p->queue[0].head->call.in, 0, t->op.count));
-        return;
-    case LS_OP_SEND:
-    case LS_OP_BARRIER:
-    case LS_OP_COMM_INIT:
-        return;
-    case LS_OP_COMPUTE: case LS_OP_COPY_IN: case LS_OP_COPY_OUT: case LS_OP_RECORD: case LS_OP_WAIT: case LS_OP_HOST_WAIT:
-    case LS_OP_ALLOC: case LS_OP_FREE: case LS_OP_MARK: case LS_OP_STOP: case LS_OP_COUNT:
-        break;
-    }
-    assert(false && "not communication");
-}
-
 /* The last part is done: the op leaves every queue, and what stands behind it may have arrived already. */
-static void finish(struct ls_hub *h, struct place *p)
+void hub_finish(struct ls_hub *h, struct place *p)
 {
     p->met = false;
-    h->collectives += !p->p2p;
+    p->done++;
+    h->collectives += !p->p2p && p->owner;
     for (size_t i = 0; i < p->sides; i++) {
         struct ticket *t = p->queue[i].head;
         p->queue[i].head = t->next;
         if (!t->next)
             p->queue[i].tail = &p->queue[i].head;
+        if (!t->bundle) {
+            remote_free(t);
+            continue;
+        }
         t->progress = LS_COMM_DONE; /* told when its stream leaves it */
         ls_sched_wake(t->bundle->stream);
     }
-    meet(h, p);
+    hub_meet(h, p);
+}
+
+static void do_part(struct ls_hub *h, struct place *p, struct ticket *t)
+{
+    switch (p->stage) {
+    case STAGE_SEND:
+        remote_send_inputs(h, p, t);
+        return;
+    case STAGE_WORK:
+        work_run(p, t);
+        if (p->process)
+            remote_send_result(h, p, t);
+        return;
+    case STAGE_TAKE:
+        work_take(p, t);
+        return;
+    case STAGE_INPUTS:
+    case STAGE_RESULTS:
+        break;
+    }
+    assert(false && "no part in this stage");
 }
 
 static bool bundle_ready(struct ls_host_task *task, struct ls_actor *stream)
@@ -430,8 +277,11 @@ static bool bundle_ready(struct ls_host_task *task, struct ls_actor *stream)
         for (size_t i = 0; i < b->count; i++)
             tell(h, &b->ticket[i], LS_COMM_STARTED);
         for (size_t i = 0; i < b->count; i++)
+            if (b->ticket[i].at->process)
+                remote_arrived(h, &b->ticket[i]);
+        for (size_t i = 0; i < b->count; i++)
             if (b->ticket[i].at->queue[b->ticket[i].side].head == &b->ticket[i])
-                meet(h, b->ticket[i].at);
+                hub_meet(h, b->ticket[i].at);
     }
     bool done = true;
     for (size_t i = 0; i < b->count; i++) {
@@ -439,10 +289,10 @@ static bool bundle_ready(struct ls_host_task *task, struct ls_actor *stream)
         if (t->working) {
             t->working = false;
             ls_sched_leave(h->sched);
-            work(t->at, t);
+            do_part(h, t->at, t);
             ls_sched_enter(h->sched);
-            if (++t->at->worked == t->at->sides)
-                finish(h, t->at);
+            if (++t->at->worked == t->at->local)
+                t->at->process ? remote_advance(h, t->at) : hub_finish(h, t->at);
         }
         done = done && t->progress == LS_COMM_DONE;
     }
@@ -468,27 +318,39 @@ static void bundle_finished(struct ls_host_task *task)
     free(b);
 }
 
+struct place *hub_place(struct ls_hub *h, uint32_t comm, uint32_t group)
+{
+    return &h->collective[comm][group];
+}
+
+struct place *hub_pair(struct ls_hub *h, uint32_t comm, uint32_t group, uint32_t from, uint32_t to)
+{
+    const struct ls_groups *g = &h->job->comm[comm];
+    size_t members = g->first[group + 1] - g->first[group];
+    struct place **table = &h->pair[comm][group];
+    if (!*table)
+        *table = LS_NEW(&h->arena, struct place, members * members);
+    struct place *p = &(*table)[from * members + to];
+    if (p->sides)
+        return p;
+    place_init(h, p, comm, group, 2);
+    p->p2p = true;
+    p->member[0] = from, p->member[1] = to;
+    if (h->remote)
+        remote_lay(h, p);
+    return p;
+}
+
 static struct place *place_of(struct ls_hub *h, const struct comm *c, const struct ls_op *op, size_t *side)
 {
     const struct ls_comm_group *g = &c->group;
     if (!ls_op_is_p2p(op)) {
         *side = g->member;
-        return &h->collective[g->comm][g->group];
+        return hub_place(h, g->comm, g->group);
     }
     bool send = op->kind == LS_OP_SEND;
-    size_t from = send ? g->member : (size_t)op->peer, to = send ? (size_t)op->peer : g->member;
-    struct place ***table = &h->pair[g->comm];
     *side = send ? 0 : 1;
-    if (!(*table)[g->group])
-        (*table)[g->group] = LS_NEW(&h->arena, struct place, g->members * g->members);
-    struct place *p = &(*table)[g->group][from * g->members + to];
-    if (!p->sides) {
-        *p = (struct place){ .comm = g->comm, .group = g->group, .p2p = true, .sides = 2, .member = { (uint32_t)from, (uint32_t)to },
-                             .queue = LS_NEW(&h->arena, struct queue, 2) };
-        p->queue[0].tail = &p->queue[0].head;
-        p->queue[1].tail = &p->queue[1].head;
-    }
-    return p;
+    return hub_pair(h, g->comm, g->group, send ? g->member : (uint32_t)op->peer, send ? (uint32_t)op->peer : g->member);
 }
 
 static struct bundle *make_bundle(struct ls_hub *h, size_t count)
@@ -514,6 +376,7 @@ static void fill_ticket(struct ls_hub *h, struct bundle *b, const struct ls_comm
     ls_host_keep(t->call.in.of);
     ls_host_keep(t->call.out.of);
     struct queue *q = &t->at->queue[t->side];
+    t->number = q->issued++;
     *q->tail = t;
     q->tail = &t->next;
 }
@@ -548,7 +411,7 @@ static enum ls_code threads_open(struct ls_comm **out, const struct ls_comm_grou
     struct comm *c = calloc(1, sizeof *c);
     if (!c)
         ls_out_of_memory(sizeof *c);
-    c->c.ops = &ls_comm_threads;
+    c->c.ops = group->hub->remote ? &ls_comm_mpi : &ls_comm_threads;
     c->group = *group;
     *out = &c->c;
     return LS_OK;
@@ -574,4 +437,8 @@ static void threads_close(struct ls_comm *c)
 const struct ls_comm_ops ls_comm_threads = {
     .name = "threads", .open = threads_open, .issue = threads_issue, .poll = threads_poll, .abort = threads_abort,
     .close = threads_close,
+};
+/* The hub knows which members are elsewhere. */
+const struct ls_comm_ops ls_comm_mpi = {
+    .name = "mpi", .open = threads_open, .issue = threads_issue, .poll = threads_poll, .abort = threads_abort, .close = threads_close,
 };

@@ -17,7 +17,9 @@ struct ls_sched {
     LS_VEC(struct ls_actor *) ready;  /* cooperative: those that may move, in no order */
     uint64_t random;
     bool stopped;
+    unsigned turns;                   /* cooperative: since the outside was asked */
     /* free */
+    bool over;                        /* nothing can move, nothing will come */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     size_t live;                      /* actors ready or running */
@@ -113,6 +115,7 @@ bool ls_sched_is_stopped(const struct ls_sched *s)
 
 static void end_run(struct ls_sched *s)
 {
+    s->over = true;
     pthread_cond_broadcast(&s->ended);
     for (size_t i = 0; s->thread && i < s->actor.count; i++)
         pthread_cond_signal(&s->thread[i].woken);
@@ -149,11 +152,26 @@ static struct ls_actor *take_ready(struct ls_sched *s)
     return a;
 }
 
+/* Is there anything that may move? */
+static bool look_outside(struct ls_sched *s)
+{
+    enum { TURNS = 32 };
+    if (!s->o.outside)
+        return s->ready.count > 0;
+    if (s->ready.count && ++s->turns < TURNS)
+        return true;
+    s->turns = 0;
+    bool more = s->o.outside(s->o.outside_context, s->ready.count == 0);
+    return more || s->ready.count > 0;
+}
+
 static enum ls_sched_end run_cooperative(struct ls_sched *s)
 {
-    while (s->ready.count && !s->stopped) {
+    while (!s->stopped && look_outside(s) && !s->stopped) {
         if (s->o.interrupted && *s->o.interrupted)
             return LS_SCHED_INTERRUPTED;
+        if (!s->ready.count)
+            continue;
         struct ls_actor *a = take_ready(s);
         switch (take_turn(a)) {
         case LS_TURN_MOVED:
@@ -176,7 +194,7 @@ static void *run_thread(void *argument)
     struct ls_sched *s = t->sched;
     struct ls_actor *a = t->actor;
     pthread_mutex_lock(&s->lock);
-    while (!s->stopped && a->state != LS_ACTOR_ENDED && s->live) {
+    while (!s->stopped && !s->over && a->state != LS_ACTOR_ENDED) {
         if (a->state == LS_ACTOR_BLOCKED) {
             pthread_cond_wait(&t->woken, &s->lock);
             continue;
@@ -194,11 +212,23 @@ static void *run_thread(void *argument)
             s->live--;
             break;
         }
-        if (!s->live)
+        if (!s->live && s->o.outside)
+            pthread_cond_signal(&s->ended); /* who looks outside decides */
+        else if (!s->live)
             end_run(s);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
+}
+
+static void nap(struct ls_sched *s, long ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&s->ended, &s->lock, &until);
 }
 
 static enum ls_code run_free(struct ls_sched *s, enum ls_sched_end *end, struct ls_error *err)
@@ -222,15 +252,16 @@ static enum ls_code run_free(struct ls_sched *s, enum ls_sched_end *end, struct 
             started++;
     }
     s->stopped = s->stopped || rc != LS_OK;
-    while (s->live && !s->stopped) {
-        /* Only an interrupt is looked for in between: a signal handler may not wake a condition. */
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 50 * 1000 * 1000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&s->ended, &s->lock, &until);
-        if (s->o.interrupted && *s->o.interrupted && s->live) {
+    while (!s->over && !s->stopped) {
+        bool idle = !s->live;
+        if (idle && !(s->o.outside && (s->o.outside(s->o.outside_context, true) || s->live)))
+            break;
+        if (!idle && s->o.outside)
+            s->o.outside(s->o.outside_context, false);
+        /* Only the outside and an interrupt are looked for in between: a signal handler may not wake a condition. */
+        if (!idle && !s->stopped && s->live)
+            nap(s, s->o.outside ? 100 * 1000 : 50 * 1000 * 1000);
+        if (s->o.interrupted && *s->o.interrupted && (s->live || s->o.outside)) {
             interrupted = true;
             s->stopped = true;
         }

@@ -3,7 +3,8 @@
  *   cooperative  one thread; a seeded generator picks the next actor that may move: a run is a function of the seed
  *   free         one POSIX thread per actor
  *
- * Either way the end is a state, not a timeout: no actor can move and none is running. An actor that cannot move says so
+ * Either way the end is a state, not a timeout: no actor can move and none is running (and nothing comes from other processes,
+ * comm/remote.h). An actor that cannot move says so
  * (LS_TURN_BLOCKED) after it has left itself in the waiting list of whatever it lacks; who provides that wakes the list.
  *
  * One lock guards everything that steps share. A step is called with the lock held and drops it (ls_sched_leave) around long
@@ -38,6 +39,10 @@ struct ls_sched_options {
     bool free;                                /* a thread per actor */
     uint64_t seed;                            /* cooperative: 0 takes the lowest actor that can move */
     const volatile sig_atomic_t *interrupted; /* set by a signal handler: the run ends soon. May be NULL */
+    /* What comes from outside of the process wakes actors, too. Called by the thread of ls_sched_run, under the lock: now and then
+     * while actors move, and when none can, with `idle`, until it returns false: nothing will come any more. It may drop the lock
+     * to sleep. NULL: nothing comes from outside. */
+    bool (*outside)(void *context, bool idle); void *outside_context;
 };
 struct ls_sched *ls_sched_open(const struct ls_sched_options *o);
 void ls_sched_close(struct ls_sched *s); /* accepts NULL; not while it runs */

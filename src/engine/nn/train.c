@@ -463,6 +463,60 @@ static enum ls_code train_scalar(struct ls_math *m, struct ls_rank *rank, struct
     return LS_OK;
 }
 
+/* --- several processes ----------------------------------------------------------------------------------------------- */
+
+/* Which of a parameter's final values a rank writes, as update_param does. */
+static uint64_t own_values(const struct ls_engine_setup *s, uint32_t param, uint32_t rank, uint64_t *first)
+{
+    const struct ls_engine_param *p = &s->param[param];
+    uint64_t shard = ls_param_padded(s, param), all = p->rows * p->row;
+    *first = p->unit == LS_NO_ID ? 0 : rank % s->shard * shard;
+    if (*first >= all || (p->unit == LS_NO_ID ? rank > 0 : rank >= s->shard))
+        return 0;
+    return all - *first < shard ? all - *first : shard;
+}
+
+/* Walks over all that ranks leave in the context, in one order for who gives and who gets. */
+static void each_result(const struct ls_engine_setup *s, const struct ls_nn_train *c, uint32_t first, uint32_t ranks,
+                        void (*see)(void *context, void *at, size_t bytes), void *context)
+{
+    for (uint32_t r = first; r < first + ranks; r++) {
+        for (size_t g = 0; g < s->job->rank[r].count; g++) {
+            if (c->loss)
+                see(context, &c->loss[g * s->job->ranks + r], sizeof *c->loss);
+            if (c->norm)
+                see(context, &c->norm[g * s->job->ranks + r], sizeof *c->norm);
+        }
+        for (uint32_t i = 0; i < s->params && c->weight; i++) {
+            uint64_t from, count = own_values(s, i, r, &from);
+            if (c->weight[i] && count)
+                see(context, c->weight[i] + from, (size_t)count * sizeof **c->weight);
+        }
+    }
+}
+
+static void give_bytes(void *context, void *at, size_t bytes) { ls_str_addn(context, at, bytes); }
+
+static void get_bytes(void *context, void *at, size_t bytes)
+{
+    const char **from = context;
+    memcpy(at, *from, bytes);
+    *from += bytes;
+}
+
+static void train_give(const struct ls_engine_setup *setup, void *context, uint32_t first, uint32_t ranks, struct ls_str *out)
+{
+    each_result(setup, context, first, ranks, give_bytes, out);
+}
+
+static void train_get(const struct ls_engine_setup *setup, void *context, uint32_t first, uint32_t ranks, const void *bytes, size_t count)
+{
+    const char *from = bytes;
+    each_result(setup, context, first, ranks, get_bytes, &from);
+    assert(from == (const char *)bytes + count);
+}
+
 const struct ls_math_ops ls_math_nn = {
     .name = "nn", .open = train_open, .close = train_close, .init = train_init, .round = train_round, .issue = train_issue, .scalar = train_scalar,
+    .give = train_give, .get = train_get,
 };

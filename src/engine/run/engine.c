@@ -1,5 +1,7 @@
 #include "engine/run/internal.h"
 
+#include "engine/comm/remote.h"
+
 #include <assert.h>
 #include <string.h>
 #include <time.h>
@@ -64,7 +66,7 @@ static enum ls_code open_comms(struct ls_rank *r, struct ls_error *err)
         uint32_t at = g->group[r->number];
         struct ls_comm_group group = { .comm = c, .group = at, .member = g->member[r->number], .rank = &g->rank[g->first[at]],
                                        .members = g->first[at + 1] - g->first[at], .device = r->device, .hub = e->hub };
-        enum ls_code rc = ls_comm_threads.open(&r->comm[c], &group, err);
+        enum ls_code rc = (e->o->world ? &ls_comm_mpi : &ls_comm_threads)->open(&r->comm[c], &group, err);
         if (rc != LS_OK)
             return rc;
     }
@@ -76,12 +78,8 @@ static enum ls_code open_rank(struct engine *e, struct ls_rank *r, struct ls_err
     struct ls_device_options d = { .sched = e->sched, .streams = e->streams, .ordinal = (int)r->number, .poison = e->o->poison, .accounting = e->o->accounting,
                                    .done = op_done, .done_context = r, .span = e->o->span ? on_span : NULL };
     /* Before the device's streams: in the canonical order hosts run ahead. */
-    r->thread = LS_NEW(&e->arena, struct host_thread, r->threads);
-    for (size_t t = 0; t < r->threads; t++) {
+    for (size_t t = 0; t < r->threads; t++)
         ls_sched_add(e->sched, &r->thread[t].actor, thread_step);
-        r->thread[t].rank = r;
-        r->thread[t].number = (unsigned)t;
-    }
     enum ls_code rc = device_of(e)->open(&r->device, &d, err);
     r->event = LS_NEW(&e->arena, struct ls_event *, e->job->tables->event.count + 1);
     if (rc == LS_OK)
@@ -93,10 +91,17 @@ static enum ls_code open_rank(struct engine *e, struct ls_rank *r, struct ls_err
     return rc;
 }
 
-static void close_rank(struct engine *e, struct ls_rank *r)
+/* What they count is complete then. */
+static void close_math(struct ls_rank *r)
 {
     if (r->math)
         r->math->ops->close(r->math);
+    r->math = NULL;
+}
+
+static void close_rank(struct engine *e, struct ls_rank *r)
+{
+    close_math(r);
     for (size_t c = 0; r->comm && c < e->job->tables->comm.count; c++)
         if (r->comm[c])
             r->comm[c]->ops->close(r->comm[c]);
@@ -130,59 +135,85 @@ static enum ls_code check_job(const struct engine *e, struct ls_error *err)
     return LS_OK;
 }
 
+static bool look_outside(void *context, bool idle)
+{
+    return ls_hub_outside(((struct engine *)context)->hub, idle);
+}
+
+static void read_ranks(struct engine *e, struct ls_arena *arena, struct ls_observed *out)
+{
+    size_t n = e->job->ranks;
+    out->memory = LS_NEW(arena, struct ls_memory, n + 1);
+    out->issued = LS_NEW(arena, bool *, n + 1);
+    out->call = LS_NEW(arena, struct ls_calls, n + 1);
+    for (uint32_t r = 0; r < n; r++)
+        if (e->rank[r].device)
+            out->memory[r] = *e->rank[r].device->ops->memory(e->rank[r].device);
+}
+
+static void read_ops(struct engine *e, struct ls_arena *arena, struct ls_observed *out)
+{
+    for (uint32_t r = 0; r < e->job->ranks; r++) {
+        out->issued[r] = LS_NEW(arena, bool, e->rank[r].ops + 1);
+        for (size_t i = 0; i < e->rank[r].ops; i++)
+            out->issued[r][i] = e->rank[r].status[i] >= OP_ISSUED;
+        out->call[r] = (struct ls_calls){ ls_arena_copy(arena, e->rank[r].calls.at, e->rank[r].calls.count * sizeof(struct ls_at)),
+                                          e->rank[r].calls.count };
+    }
+    for (size_t i = 0; e->o->nccl_like && i < e->clash.count; i++)
+        out->silent += e->clash.at[i].diff == LS_COMM_PAYLOAD || e->clash.at[i].diff == LS_COMM_REDUCE;
+    out->clashes = e->clash.count;
+}
+
 enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o, struct ls_arena *arena,
                            struct ls_observed *out, struct ls_error *err)
 {
     struct engine e = { .setup = setup, .o = o, .job = setup->job, .streams = 1 };
-    struct ls_sched_options s = { o->free, o->seed, o->interrupted };
-    struct ls_hub_options h = { .nccl_like = o->nccl_like, .progress = on_progress, .progress_context = &e };
+    struct ls_sched_options s = { .free = o->free, .seed = o->seed, .interrupted = o->interrupted };
+    struct ls_hub_options h = { .nccl_like = o->nccl_like, .progress = on_progress, .progress_context = &e, .world = o->world };
     enum ls_sched_end end = LS_SCHED_QUIET;
-    enum ls_code rc = LS_OK;
     double start = now_seconds();
     *out = (struct ls_observed){ 0 };
+    if (o->world)
+        s.outside = look_outside, s.outside_context = &e;
     ls_arena_init(&e.arena, 0);
     e.sched = ls_sched_open(&s);
     e.rank = LS_NEW(&e.arena, struct ls_rank, e.job->ranks + 1);
     name_params(&e);
+    enum ls_code rc = share_job(&e, err);
     for (uint32_t r = 0; r < e.job->ranks && rc == LS_OK; r++) {
         e.rank[r] = (struct ls_rank){ .e = &e, .number = r };
         rc = rank_layout(&e, &e.rank[r], err) ? LS_OK : LS_EINPUT;
     }
     if (rc == LS_OK)
         rc = check_job(&e, err);
-    e.hub = rc == LS_OK ? ls_hub_open(e.job, e.sched, &h) : NULL;
-    size_t opened = 0;
-    for (uint32_t r = 0; r < e.job->ranks && rc == LS_OK; r++, opened++)
-        rc = open_rank(&e, &e.rank[r], err);
-    if (rc == LS_OK)
-        rc = ls_sched_run(e.sched, &end, err);
-    if (rc == LS_OK && e.rc != LS_OK) {
-        rc = e.rc;
-        if (err)
-            *err = e.err;
+    if (rc == LS_OK) {
+        e.hub = ls_hub_open(e.job, e.sched, &h);
+        for (uint32_t r = 0; r < e.job->ranks && rc == LS_OK; r++)
+            if (is_here(&e, r))
+                rc = open_rank(&e, &e.rank[r], err);
+        if (rc == LS_OK)
+            rc = ls_sched_run(e.sched, &end, err);
+        if (rc == LS_OK && e.rc != LS_OK) {
+            rc = e.rc;
+            if (err)
+                *err = e.err;
+        }
+        out->interrupted = end == LS_SCHED_INTERRUPTED;
+        read_ranks(&e, arena, out);
+        for (uint32_t r = 0; r < e.job->ranks; r++)
+            close_math(&e.rank[r]);
+        rc = share_state(&e, out, out->interrupted, rc, err);
     }
     if (rc == LS_OK) {
-        out->interrupted = end == LS_SCHED_INTERRUPTED;
-        out->memory = LS_NEW(arena, struct ls_memory, e.job->ranks + 1);
-        for (uint32_t r = 0; r < e.job->ranks; r++)
-            out->memory[r] = *e.rank[r].device->ops->memory(e.rank[r].device);
-        out->issued = LS_NEW(arena, bool *, e.job->ranks + 1);
-        out->call = LS_NEW(arena, struct ls_calls, e.job->ranks + 1);
-        for (uint32_t r = 0; r < e.job->ranks; r++) {
-            out->issued[r] = LS_NEW(arena, bool, e.rank[r].ops + 1);
-            for (size_t i = 0; i < e.rank[r].ops; i++)
-                out->issued[r][i] = e.rank[r].status[i] >= OP_ISSUED;
-            out->call[r] = (struct ls_calls){ ls_arena_copy(arena, e.rank[r].calls.at, e.rank[r].calls.count * sizeof(struct ls_at)),
-                                              e.rank[r].calls.count };
-        }
+        read_ops(&e, arena, out);
         if (!out->interrupted)
             observe(&e, arena, out);
-        const struct ls_comm_clash *clash = ls_hub_clashes(e.hub, &out->clashes);
-        for (size_t i = 0; o->nccl_like && i < out->clashes; i++)
-            out->silent += clash[i].diff == LS_COMM_PAYLOAD || clash[i].diff == LS_COMM_REDUCE;
     }
-    for (size_t r = 0; r < e.job->ranks && r < opened + (rc != LS_OK); r++)
-        close_rank(&e, &e.rank[r]);
+    for (size_t r = 0; r < e.job->ranks; r++)
+        if (e.rank[r].e)
+            close_rank(&e, &e.rank[r]);
+    ls_vec_release(&e.clash);
     ls_hub_close(e.hub);
     ls_sched_close(e.sched);
     ls_arena_release(&e.arena);

@@ -1,6 +1,7 @@
 /* src/engine/run/internal.h -- what the files of run/ share.
  *
  *   engine.c    ranks, devices, communicators; the run
+ *   share.c     several processes: what each of them has seen, told to all
  *   rank.c      host threads: which op is next, what holds it, branches
  *   data.c      which memory an op means
  *   observe.c   the state at the end, as an outcome
@@ -75,6 +76,8 @@ struct engine {
     struct ls_hub *hub;
     struct ls_rank *rank;
     size_t streams, threads;
+    LS_VEC(struct ls_comm_clash) clash; /* of all processes */
+    size_t collectives;
     uint32_t *param_of_name, *unit_of_name; size_t names; /* [name id] or LS_NO_ID */
     enum ls_code rc;
     struct ls_error err;
@@ -94,6 +97,12 @@ enum ls_code data_local(struct ls_rank *r, size_t op, struct ls_error *err);    
 /* Before and after a collective is issued: binds its tensors; adds what follows from the result. */
 enum ls_code data_before(struct ls_rank *r, size_t op, struct ls_comm_call *call, struct ls_error *err);
 enum ls_code data_after(struct ls_rank *r, size_t op, const struct ls_comm_call *call, struct ls_error *err);
+
+/* share.c. Without other processes: only what this one knows. */
+bool is_here(const struct engine *e, uint32_t rank);
+LS_MUST_USE enum ls_code share_job(const struct engine *e, struct ls_error *err);              /* do all run the same? */
+/* After the run, however it went (rc, *err): the state of all ranks, clashes, results. Returns the error of the first process that has one. */
+LS_MUST_USE enum ls_code share_state(struct engine *e, struct ls_observed *out, bool interrupted, enum ls_code rc, struct ls_error *err);
 
 /* observe.c */
 void observe(struct engine *e, struct ls_arena *arena, struct ls_observed *out);

@@ -19,6 +19,7 @@
 #ifndef LS_ENGINE_RUN_MATH_H
 #define LS_ENGINE_RUN_MATH_H
 
+#include "base/str.h"
 #include "engine/device/device.h"
 #include "ir/program.h"
 
@@ -72,6 +73,10 @@ struct ls_math_ops {
      * rank contributes (f32), and what is done with the result. */
     enum ls_code (*scalar)(struct ls_math *m, struct ls_rank *rank, struct ls_stream *s, const struct ls_op *op, bool result,
                            struct ls_tensor value, struct ls_error *err);
+    /* Several processes, after the run and after close: what the ranks [first, first + ranks) have left in `context`, as bytes added
+     * to *out; and such bytes of other ranks, put into this context. NULL: nothing is left there. */
+    void (*give)(const struct ls_engine_setup *setup, void *context, uint32_t first, uint32_t ranks, struct ls_str *out);
+    void (*get)(const struct ls_engine_setup *setup, void *context, uint32_t first, uint32_t ranks, const void *bytes, size_t count);
 };
 struct ls_math { const struct ls_math_ops *ops; };
 

@@ -373,8 +373,8 @@ static void read_hang(const struct engine *e, struct ls_arena *arena, struct ls_
 
 static bool read_mismatch(const struct engine *e, struct ls_outcome *out)
 {
-    size_t count;
-    const struct ls_comm_clash *clash = ls_hub_clashes(e->hub, &count), *best = NULL;
+    size_t count = e->clash.count;
+    const struct ls_comm_clash *clash = e->clash.at, *best = NULL;
     struct meeting at = { 0 };
     uint32_t first = 0, second = 0;
     if (e->o->nccl_like) /* nobody noticed */
@@ -449,7 +449,7 @@ void observe(struct engine *e, struct ls_arena *arena, struct ls_observed *out)
 {
     struct ls_outcome *o = &out->outcome;
     *o = (struct ls_outcome){ .verdict = LS_SAFE, .comm = LS_NO_ID, .group = LS_NO_ID, .a = NO_AT, .b = NO_AT,
-                              .missing_rank = LS_NO_ID, .collectives = ls_hub_collectives(e->hub) };
+                              .missing_rank = LS_NO_ID, .collectives = e->collectives };
     bool finished = true;
     uint32_t stopped = LS_NO_ID;
     for (uint32_t rank = 0; rank < e->job->ranks; rank++) {

@@ -53,6 +53,11 @@ bool rank_layout(struct engine *e, struct ls_rank *r, struct ls_error *err)
         }
         lay_guards(r, base, p->segment[s]);
     }
+    r->thread = LS_NEW(&e->arena, struct host_thread, r->threads);
+    for (size_t t = 0; t < r->threads; t++) {
+        r->thread[t].rank = r;
+        r->thread[t].number = (unsigned)t;
+    }
     if (r->threads > 1)
         r->record = LS_NEW(&e->arena, struct ls_event *, r->ops + 1);
     return true;

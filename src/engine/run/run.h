@@ -17,6 +17,7 @@ struct ls_engine_options {
     bool poison;                 /* new memory holds NaNs */
     bool accounting;             /* no data: only order, and bytes counted; for models larger than this machine */
     const volatile sig_atomic_t *interrupted; /* may be NULL */
+    struct ls_world *world;      /* several processes run this job together, with equal options; NULL: this one alone */
     const struct ls_device_ops *device;       /* NULL: host */
     const struct ls_math_ops *math;           /* NULL: nothing computes */
     void *math_context;
@@ -34,7 +35,10 @@ struct ls_observed {
     struct ls_calls *call;       /* [ranks] what was handed to communicators, in that order */
     double seconds;
 };
-/* errors  LS_EINPUT: an op that cannot run (see ls_machine_run); LS_EBACKEND: memory, threads, the device */
+/* Several processes: each runs its own ranks, then all of them know what every rank has shown: the same outcome, memory, calls and
+ * results of the mathematics in each (`seconds` apart).
+ *   errors  LS_EINPUT: an op that cannot run (see ls_machine_run); LS_EBACKEND: memory, threads, the device, messages, or processes
+ *           that do not run the same job; one process' error is everybody's */
 LS_MUST_USE enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o,
                                        struct ls_arena *arena, struct ls_observed *out, struct ls_error *err);
 

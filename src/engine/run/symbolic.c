@@ -332,7 +332,39 @@ static enum ls_code symbolic_scalar(struct ls_math *m, struct ls_rank *rank, str
     return LS_OK;
 }
 
+/* What ranks add up to, over their processes. */
+struct sums { size_t gradients, parameters, corrupted; struct ls_symbolic_problem problem; double found; bool noted; };
+
+static void symbolic_give(const struct ls_engine_setup *setup, void *context, uint32_t first, uint32_t ranks, struct ls_str *out)
+{
+    const struct ls_symbolic *c = context;
+    struct sums s;
+    (void)setup, (void)first, (void)ranks;
+    memset(&s, 0, sizeof s);
+    s.gradients = c->gradients, s.parameters = c->parameters, s.corrupted = c->corrupted;
+    s.problem = c->problem, s.noted = c->noted, s.found = c->found;
+    ls_str_addn(out, (const char *)&s, sizeof s);
+}
+
+static void symbolic_get(const struct ls_engine_setup *setup, void *context, uint32_t first, uint32_t ranks, const void *bytes, size_t count)
+{
+    struct ls_symbolic *c = context;
+    struct sums s;
+    (void)setup, (void)first, (void)ranks;
+    assert(count == sizeof s);
+    memcpy(&s, bytes, sizeof s);
+    c->gradients += s.gradients;
+    c->parameters += s.parameters;
+    c->corrupted += s.corrupted;
+    if (s.problem.present && (!c->problem.present || s.problem.rank < c->problem.rank))
+        c->problem = s.problem;
+    if (s.noted) {
+        c->noted = true;
+        c->found = s.found;
+    }
+}
+
 const struct ls_math_ops ls_math_symbolic = {
     .name = "symbolic", .open = symbolic_open, .close = symbolic_close, .init = symbolic_init, .round = symbolic_round,
-    .issue = symbolic_issue, .scalar = symbolic_scalar,
+    .issue = symbolic_issue, .scalar = symbolic_scalar, .give = symbolic_give, .get = symbolic_get,
 };
