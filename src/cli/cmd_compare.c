@@ -116,6 +116,15 @@ static enum ls_code simulate(const struct ls_scenario *s, const struct options *
     return rc;
 }
 
+/* Read once before anything is measured. */
+static enum ls_code check_platform(const struct ls_scenario *s, const struct options *o, struct ls_arena *arena, struct ls_error *err)
+{
+    struct ls_platform platform;
+    const char *found = o->platform ? ls_scenario_find(o->platform, "platforms", arena) : s->platform;
+    const char *path = found ? found : o->platform;
+    return path ? ls_platform_load(path, 1, arena, &platform, err) : LS_OK;
+}
+
 static void show(void *self, const char *what) { ls_progress_show(self, "%s", what); }
 
 static enum ls_code compare(const struct ls_cli *cli, const char *path, struct options *o, struct ls_arena *arena, struct ls_names *names, struct ls_result *r,
@@ -134,6 +143,8 @@ static enum ls_code compare(const struct ls_cli *cli, const char *path, struct o
         rc = fix_size(s, "replicas", o->replicas, &s->mesh.shard, err);
     if (rc == LS_OK)
         rc = fix_size(s, "replicate", o->replicate, &s->mesh.replicate, err);
+    if (rc == LS_OK)
+        rc = check_platform(s, o, arena, err);
     if (rc != LS_OK)
         return rc;
     ls_progress_open(cli, &progress);

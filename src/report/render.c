@@ -217,6 +217,11 @@ static const char *losses_note(const struct page *p)
     return plain(p, kept(p->arena, &out));
 }
 
+static const char *signed_bytes(double more, struct ls_arena *arena)
+{
+    return ls_arena_printf(arena, "%s%s", more > 0 ? "+" : "", ls_bytes_text(more, arena));
+}
+
 static void simulated_table(const struct page *p, struct ls_table *t)
 {
     const struct ls_result *r = p->r;
@@ -226,10 +231,11 @@ static void simulated_table(const struct page *p, struct ls_table *t)
     ls_table_column(t, "simulated step", true);
     ls_table_column(t, "simulated tokens/s", true);
     ls_table_column(t, ls_arena_printf(p->arena, "against %s", r->baseline), true);
-    ls_table_column(t, "measured here", true);
+    ls_table_column(t, "measured", true);
     ls_table_column(t, "simulated peak", true);
+    ls_table_column(t, "measured", true);
     ls_table_column(t, ls_arena_printf(p->arena, "against %s", r->baseline), true);
-    ls_table_column(t, "measured here", true);
+    ls_table_column(t, "measured", true);
     for (size_t i = 0; i < r->cells; i++) {
         const struct ls_result_cell *c = &r->cell[i], *base = ls_result_cell_of(r, r->baseline, c->batches);
         const struct ls_cell_summary *x = &p->s->cell[i];
@@ -240,12 +246,13 @@ static void simulated_table(const struct page *p, struct ls_table *t)
         ls_table_cell(t, "%s", c->policy);
         ls_table_cell(t, "%s", ls_seconds_text(c->sim_step_s, p->arena));
         ls_table_cell(t, "%.0f", c->sim_tokens_s);
-        ls_table_cell(t, "%s", x->sim_against > 0 ? percent(x->sim_against, p->arena) : "");
+        ls_table_cell(t, "%s", x->sim_paired ? percent(x->sim_against, p->arena) : "");
         ls_table_cell(t, "%s", x->paired ? percent(x->against.ratio.median, p->arena) : "");
         ls_table_cell(t, "%s", ls_bytes_text((double)c->sim_peak_bytes, p->arena));
-        ls_table_cell(t, "%s", x->sim_peak_against > 0 ? percent(x->sim_peak_against, p->arena) : "");
+        ls_table_cell(t, "%s", x->measured ? ls_bytes_text((double)x->peak, p->arena) : "");
+        ls_table_cell(t, "%s", x->sim_paired ? signed_bytes(x->sim_peak_more, p->arena) : "");
         if (x->paired && base)
-            ls_table_cell(t, "%s", percent((double)x->peak / (double)p->s->cell[base - r->cell].peak, p->arena));
+            ls_table_cell(t, "%s", signed_bytes((double)x->peak - (double)p->s->cell[base - r->cell].peak, p->arena));
     }
 }
 
@@ -256,8 +263,15 @@ static const char *simulated(const struct page *p)
     if (!t.rows)
         return "";
     struct ls_str out = { 0 }, note = { 0 };
-    ls_str_printf(&note, "Simulated on %s, measured on the machine below: compare the differences between policies, not the times. The simulator's memory "
-                  "is that of eager PyTorch with its optimizer; the engine keeps fewer temporaries.", p->r->platform ? p->r->platform : "?");
+    ls_str_printf(&note, "Simulated on %s, measured on the machine below: compare the differences between policies, not the times. The simulator draws its batches by itself",
+                  p->r->platform ? p->r->platform : "?");
+    for (size_t i = 0; i < p->r->cells; i++)
+        if (p->s->cell[i].measured && p->r->cell[i].simulated) {
+            ls_str_printf(&note, " (%.0f tokens in a step of %s batches, %.0f measured on average)", p->s->cell[i].sim_tokens, p->r->cell[i].batches,
+                          p->s->cell[i].text_tokens + p->s->cell[i].image_tokens);
+            break;
+        }
+    ls_str_add(&note, "; what its activations take follows the scenario's runtime.activations.");
     ls_str_add(&out, p->form == HTML ? "\n<h2>Simulated against measured</h2>\n<p class=\"note\">" : "\n## Simulated against measured\n\n");
     escaped(p, &out, ls_str_text(&note));
     ls_str_printf(&out, "%s%s", p->form == HTML ? "</p>\n" : "\n\n", table(p, &t, "Simulated against measured"));
@@ -406,7 +420,7 @@ static const char *caveats(const struct page *p)
     if (r->ranks > r->cores)
         caveat(p, &out, ls_arena_printf(p->arena, "%" PRIu64 " ranks on %" PRIu64 " cores take turns: communication is not overlapped with compute as it would be on devices of their own.",
                                         r->ranks, r->cores));
-    if (r->load > 0.5 * (double)r->cores)
+    if (ls_result_is_busy(r))
         caveat(p, &out, ls_arena_printf(p->arena, "The machine was busy with other work (load average %.1f on %" PRIu64 " cores): much of the spread is theirs, and differences between "
                                         "policies that are smaller than it mean nothing.", r->load, r->cores));
     if (r->parameters < 1000000)

@@ -2,6 +2,7 @@
 
 #include "base/vec.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -93,6 +94,8 @@ static void add_name(struct ls_result_names *n, const char *name)
             return;
     n->at[n->count++] = name;
 }
+
+bool ls_result_is_busy(const struct ls_result *r) { return r->load > 0.5 * (double)r->cores; }
 
 /* ---- the sentence ---- */
 
@@ -213,6 +216,8 @@ static const char *answer(const struct ls_result *r, const struct ls_summary *s,
         ls_str_printf(&out, "; in %zu of %zu cells the replay DISAGREES with check", wrong, r->cells);
     say_losses(&a, &out);
     say_costs(&a, &out);
+    if (ls_result_is_busy(r) && strstr(ls_str_text(&out), " and is "))
+        ls_str_printf(&out, "; times are from a busy machine (load %.1f on %" PRIu64 " cores)", r->load, r->cores);
     ls_str_add(&out, ".");
     char *text = ls_arena_str(arena, ls_str_text(&out));
     ls_str_release(&out);
@@ -239,9 +244,11 @@ void ls_summary_of(const struct ls_result *r, struct ls_arena *arena, struct ls_
         struct ls_cell_summary *s = &out->cell[i];
         if (s->measured && base && base->runs)
             pair(r, c, base, s, arena);
-        if (c->simulated && base && base != c && base->simulated && base->sim_tokens_s > 0 && base->sim_peak_bytes) {
+        s->sim_tokens = c->simulated ? c->sim_tokens_s * c->sim_step_s : 0;
+        s->sim_paired = c->simulated && base && base != c && base->simulated && base->sim_tokens_s > 0;
+        if (s->sim_paired) {
             s->sim_against = c->sim_tokens_s / base->sim_tokens_s;
-            s->sim_peak_against = (double)c->sim_peak_bytes / (double)base->sim_peak_bytes;
+            s->sim_peak_more = (double)c->sim_peak_bytes - (double)base->sim_peak_bytes;
         }
     }
     out->answer = answer(r, out, arena);

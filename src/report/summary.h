@@ -9,6 +9,8 @@
 #include "base/spread.h"
 
 enum { LS_PAIRS_LEAST = 6 };
+/* Others took turns on the cores while this ran: a load of more than half a core each. */
+bool ls_result_is_busy(const struct ls_result *r);
 struct ls_cell_summary {
     bool measured;               /* the rest but `agrees` is empty if not */
     bool agrees;                 /* the replay saw what check says; also if nothing was replayed */
@@ -18,7 +20,9 @@ struct ls_cell_summary {
     bool paired;                 /* there is a baseline with the same batches, and this is not it */
     struct ls_paired against;    /* throughput / the baseline's, from the median step of each run */
     size_t worst; uint64_t peak; /* the rank whose peak is largest, and its bytes */
-    double sim_against, sim_peak_against; /* simulated throughput and memory / the baseline's; 0: not known */
+    bool sim_paired;
+    double sim_against, sim_peak_more; /* simulated throughput / the baseline's; simulated bytes beyond the baseline's */
+    double sim_tokens;           /* of the simulated step */
     bool repeats;                /* losses and norms of all runs are the same bits */
     bool like_baseline;          /* ... and those of the baseline with the same batches; false without one */
     double loss_first, loss_last;

@@ -1,5 +1,5 @@
 /* Comparisons on the engine: what a cell is judged and seen to be, the order of runs, and what must be the same in all of them. The
- * committed comparison in reports/ is held against what this build gives: verdicts, units, tokens, memory and simulated numbers
+ * committed comparison in reports/ is held against what this build gives: verdicts, units, tokens and memory
  * exactly, losses within 1e-3 (matrix products round differently from machine to machine); its times are data of the run it names. */
 #include "report/compare.h"
 #include "report/render.h"

@@ -257,6 +257,10 @@ Test(report, summary_of_the_made_up_case)
     ls_summary_of(&s.r, &s.arena, &m);
     cr_expect(strstr(m.answer, "and is not clearly faster or slower."), "%s", m.answer);
     cr_expect_eq(m.cell[2].against.above, 5u);
+    cr_expect_null(strstr(m.answer, "busy"));
+    s.r.load = 1.5;
+    ls_summary_of(&s.r, &s.arena, &m);
+    cr_expect(strstr(m.answer, "; times are from a busy machine (load 1.5 on 2 cores)."), "%s", m.answer);
     /* One bit of one loss is seen. */
     s.r.cell[2].run[3].loss[11] = nextafter(s.r.cell[2].run[3].loss[11], 10);
     ls_summary_of(&s.r, &s.arena, &m);
