@@ -73,6 +73,25 @@ def check_tree(inv, model):
     return len(want), sum(len(w[2]) for w in want), total, items
 
 
+def check_moe(inv, model):
+    """What an entry says of its layers, against the gates and experts of AutoModel's classes."""
+    found = 0
+    for d in inv.get("moe", []):
+        for n, m in model.named_modules():
+            if not re.fullmatch(d["modules"].replace(".", r"\.").replace("*", r"[^.]*"), n) or not hasattr(m, "experts"):
+                continue
+            gate, experts = m.get_submodule(d.get("gate", "gate")), m.get_submodule(d.get("experts", "experts"))
+            assert all(p.shape[0] == d["count"] for p in experts.parameters()), n
+            bias = [b for b, v in gate._buffers.items() if v is not None and v.shape == (d["count"],)]
+            assert bias == ([d["gate_bias"]] if "gate_bias" in d else []), (n, bias)
+            assert d.get("bias_update", False) == (getattr(gate, "bias_update_factor", 0) > 0), n
+            assert d["top_k"] == getattr(gate, "topk", d["top_k"]), (n, gate.topk)
+            found += 1
+    experts = [n for n, m in model.named_modules() if type(m).__name__.startswith("GroupedExperts")]
+    assert len(experts) == found, f"{len(experts)} expert modules, {found} under moe"
+    return found
+
+
 def live(model, kwargs, outputs):
     """One forward: leaf calls in order, whether their outputs carry gradient; and the outputs."""
     names = {id(m): n for n, m in model.named_modules()}
@@ -96,9 +115,9 @@ def live(model, kwargs, outputs):
     return calls, outputs(result)
 
 
-def simulate(inv, held, items, trainable, subtree):
+def simulate(inv, expanded, trainable, subtree):
     """Events of the flow with, per event, whether its output carries gradient; and the parameters the loss reaches."""
-    events, outs = flow.expand(inv["flow"], held, items)
+    events, outs = expanded
     canonical = {n: names[0] for names in inv.get("ties", []) for n in names}
     carries, used = [], []
     for kind, target, params, reads in events:
@@ -125,16 +144,13 @@ def simulate(inv, held, items, trainable, subtree):
     return events, carries, reach
 
 
-def main():
+def check(spec, inv):
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)                            # the tensors are tiny
-    sys.path.insert(0, os.getcwd())
-    module, _, name = sys.argv[1].partition(":")
-    spec = getattr(importlib.import_module(module), name)()
-    with open(sys.argv[2]) as f:
-        inv = flow.load(f.read())
-    modules, tensors, total, items = check_tree(inv, spec.full())
-    print(f"{spec.name}: tree equal: {modules} modules, {tensors} parameter tensors, {total} parameters")
+    full = spec.full()
+    modules, tensors, total, items = check_tree(inv, full)
+    routed = check_moe(inv, full)
+    print(f"{spec.name}: tree equal: {modules} modules, {tensors} parameter tensors, {total} parameters, {routed} routed layers")
     model = (spec.run or spec.full)()
     model.train()
     params = dict(model.named_parameters())
@@ -148,13 +164,14 @@ def main():
         part = ".".join(n.split(".")[:2])
         groups.setdefault(part + " only", set()).add(n)
     for held, kwargs in spec.cases:
+        events_and_outputs = flow.expand(inv["flow"], held, items)
         label = ", ".join(f"{v} {k}" for k, v in held.items()) or "text only"
         for what, trainable in groups.items():
             for n, p in params.items():
                 p.requires_grad_(n in trainable)
             torch.manual_seed(0)
             calls, outs = live(model, kwargs, spec.outputs or default_outputs)
-            events, carries, reach = simulate(inv, held, items, trainable, lambda t: owned[t])
+            events, carries, reach = simulate(inv, events_and_outputs, trainable, lambda t: owned[t])
             expanded = [t for k, t, _, _ in events if k in ("call", "enter")]
             # the root's own call is the flow itself
             assert expanded == [c for c, _ in calls if c != ""], f"{spec.name}, {label}: another order of calls"
@@ -162,16 +179,25 @@ def main():
             entered = {t for k, t, _, _ in events if k == "enter"}
             lived = [(c, g) for c, g in calls if c not in entered and c != ""]
             assert leaves == lived, f"{spec.name}, {label}, {what}: " + str([x for x in zip(leaves, lived) if x[0] != x[1]][:3])
-            loss = next(iter(outs.values()), None)
+            used = [t for n, t in outs.items() if n in spec.loss] if spec.loss else list(outs.values())[:1]
+            loss = sum(t.float().sum() for t in used if t.requires_grad)
             found = set()
-            if loss is not None and loss.requires_grad:
+            if used and any(t.requires_grad for t in used):
                 names = [n for n in params if n in trainable]
-                grads = torch.autograd.grad(loss.float().sum(), [params[n] for n in names], allow_unused=True)
+                grads = torch.autograd.grad(loss, [params[n] for n in names], allow_unused=True)
                 found = {canonical.get(n, n) for n, g in zip(names, grads) if g is not None}
             assert found == reach, f"{spec.name}, {label}, {what}: flow {sorted(reach - found)[:5]}, autograd {sorted(found - reach)[:5]}"
             if what == "everything":
                 print(f"  {label}: {len(calls)} calls in the recorded order; gradient reaches {len(found)} of {len(params)} parameters")
         print(f"  {label}: gradient flow equal for {len(groups)} sets of trainable parameters")
+
+
+def main():
+    sys.path.insert(0, os.getcwd())
+    module, _, name = sys.argv[1].partition(":")
+    spec = getattr(importlib.import_module(module), name)()
+    with open(sys.argv[2]) as f:
+        check(spec, flow.load(f.read()))
 
 
 if __name__ == "__main__":

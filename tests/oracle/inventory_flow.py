@@ -209,7 +209,7 @@ def name_values(cases):
     return lives, {v: names[lives.find(v)] for v in lives.live}
 
 
-def merge(cases, conditions):
+def merge(cases, conditions, loss=None):
     lives, name = name_values(cases)
 
     def named(values):
@@ -359,8 +359,9 @@ def merge(cases, conditions):
     outputs = []
     for c in cases:
         outputs = union(outputs, named(c.outputs.values()))
-    first = named([next(iter(cases[order[0]].outputs.values()))])
-    return Merged(plain(body, everywhere, ""), outputs, first)
+    found = cases[order[0]].outputs
+    used = named([v for n, v in found.items() if n in loss] if loss else [next(iter(found.values()))])
+    return Merged(plain(body, everywhere, ""), outputs, used)
 
 
 # ------------------------------------------------------------------------------------------------- repeated items

@@ -47,9 +47,11 @@ class Spec:
     model_ids: list = dataclasses.field(default_factory=list)
     conditions: dict = dataclasses.field(default_factory=dict)   # condition -> modality
     multimodal: list = dataclasses.field(default_factory=list)
+    moe: list = dataclasses.field(default_factory=list)          # as in the file: what the framework takes for routed layers
     config: dict = dataclasses.field(default_factory=dict)
     published: int = None               # the published total ...
     besides: int = 0                    # ... and how many of its elements are no parameters of this class (buffers, ...)
+    loss: list = None                   # names of the outputs that the loss uses; default: the first
     outputs: callable = None            # result of forward -> {name: tensor}; default: its grad-carrying tensors
 
 
@@ -164,8 +166,10 @@ class Origin(TorchFunctionMode):
 class Recorder:
     """Runs a model once and turns hooks and autograd graph into a statement tree (flow.Stmt)."""
 
-    def __init__(self, model, kwargs):
+    def __init__(self, model, kwargs, moe=()):
         self.model, self.kwargs = model, kwargs
+        self.routed = {n for n, _ in model.named_modules() for d in moe
+                       if re.fullmatch(f"{d['modules']}.{d.get('experts', 'experts')}".replace(".", r"\.").replace("*", r"[^.]*"), n)}
         self.names = {id(m): n for n, m in model.named_modules()}
         self.param_names = {id(p): n for n, p in model.named_parameters()}
         # Modules that own no parameter have no collectives and no hooks that matter: their operations are the caller's.
@@ -318,7 +322,9 @@ class Recorder:
                 s = flow.Stmt("call", x.fqn, x.id, deps=values(x.inputs), plain=x.plain, returns=values(x.outputs))
                 s.no_grad = c.grad and not x.grad
                 if x.leaf:
-                    s.deps = deps[x.id]
+                    # Arguments first, as given: the tokens and the weights of routed experts are told apart by their place.
+                    given = values(x.inputs)
+                    s.deps = [d for d in given if d in deps[x.id]] + [d for d in deps[x.id] if d not in given] if x.fqn in self.routed else deps[x.id]
                     s.makes = [x.id] if x.outputs or params[x.id] else []
                     own = sorted(self.param_names[id(p)] for p in x.module.parameters())
                     s.params = None if sorted(params[x.id]) == own else sorted(params[x.id])
@@ -435,13 +441,13 @@ def record(spec):
     inputs = []
     for held, kwargs in spec.cases:
         torch.manual_seed(0)
-        r = Recorder(runner, kwargs)
+        r = Recorder(runner, kwargs, spec.moe)
         r.run()
         body, outs = r.build(spec.outputs or default_outputs)
         recorded.append(flow.Case(held, body, outs))
         inputs += [k for k, v in kwargs.items() if isinstance(v, torch.Tensor) and k not in inputs]
     conditions = {k: {"modality": v} for k, v in spec.conditions.items()}
-    merged = flow.merge(recorded, list(conditions))
+    merged = flow.merge(recorded, list(conditions), spec.loss)
     inventory = {"lockstep_inventory": 1, "name": spec.name, "architecture": type(full).__name__}
     if spec.model_ids:
         inventory["model_ids"] = spec.model_ids
@@ -458,6 +464,8 @@ def record(spec):
         inventory["ties"] = ties
     if spec.multimodal:
         inventory["multimodal"] = spec.multimodal
+    if spec.moe:
+        inventory["moe"] = spec.moe
     if conditions:
         inventory["conditions"] = conditions
     read = flow.read_names(merged.body)
