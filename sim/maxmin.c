@@ -384,7 +384,7 @@ static bool advance(struct ls_network *n, uint64_t until, uint64_t *now, uint64_
         }
         /* All that end at this instant, then one solution for those that stay. */
         for (bool any = false; ls_queue_next(&n->ends, &time) && time <= until && (!any || time == n->now);) {
-            struct ls_event e;
+            struct ls_due e;
             ls_queue_pop(&n->ends, &e);
             uint32_t id = (uint32_t)e.what;
             if ((uint32_t)(e.what >> 32) != n->flow.at[id].version)

@@ -21,7 +21,7 @@ void ls_queue_release(struct ls_queue *q)
     ls_queue_init(q);
 }
 
-static void put(struct ls_queue *q, struct ls_event e)
+static void put(struct ls_queue *q, struct ls_due e)
 {
     uint64_t differ = e.time ^ q->now;
     unsigned level = differ ? (63u - (unsigned)__builtin_clzll(differ)) / BITS : 0;
@@ -29,7 +29,7 @@ static void put(struct ls_queue *q, struct ls_event e)
     struct ls_queue_slot *slot = &q->slot[level][s];
     if (slot->count == slot->room) {
         uint32_t room = slot->room ? 2 * slot->room : 8;
-        struct ls_event *at = slot->room < UINT32_MAX / 2 ? realloc(slot->at, room * sizeof *at) : NULL;
+        struct ls_due *at = slot->room < UINT32_MAX / 2 ? realloc(slot->at, room * sizeof *at) : NULL;
         if (!at)
             ls_out_of_memory(room * sizeof *at);
         slot->at = at;
@@ -42,7 +42,7 @@ static void put(struct ls_queue *q, struct ls_event e)
 void ls_queue_push(struct ls_queue *q, uint64_t time, uint64_t what)
 {
     assert(time >= q->now);
-    put(q, (struct ls_event){ time, what });
+    put(q, (struct ls_due){ time, what });
     q->count++;
     if (q->next_known && time < q->next)
         q->next = time;
@@ -69,7 +69,7 @@ bool ls_queue_next(struct ls_queue *q, uint64_t *time)
     return true;
 }
 
-bool ls_queue_pop(struct ls_queue *q, struct ls_event *out)
+bool ls_queue_pop(struct ls_queue *q, struct ls_due *out)
 {
     uint64_t time;
     if (!ls_queue_next(q, &time))

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum { LS_QUEUE_LEVELS = 11, LS_QUEUE_SLOTS = 64 };
-struct ls_event { uint64_t time, what; };
-struct ls_queue_slot { struct ls_event *at; uint32_t first, count, room; };
+struct ls_due { uint64_t time, what; };
+struct ls_queue_slot { struct ls_due *at; uint32_t first, count, room; };
 struct ls_queue {
     uint64_t now;        /* time of the last pop */
     size_t count;
@@ -29,6 +29,6 @@ void ls_queue_init(struct ls_queue *q);
 void ls_queue_release(struct ls_queue *q);
 void ls_queue_push(struct ls_queue *q, uint64_t time, uint64_t what); /* time >= q->now */
 bool ls_queue_next(struct ls_queue *q, uint64_t *time);               /* false: empty. Does not move q->now */
-bool ls_queue_pop(struct ls_queue *q, struct ls_event *out);
+bool ls_queue_pop(struct ls_queue *q, struct ls_due *out);
 
 #endif

@@ -451,7 +451,7 @@ static void body(void *context, struct ls_network *net)
                 break;
             continue;
         } else if (pending) {
-            struct ls_event e;
+            struct ls_due e;
             assert(x->now == time);
             do { /* all of this instant, in the order in which they were scheduled */
                 ls_queue_pop(&x->queue, &e);

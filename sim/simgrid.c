@@ -211,10 +211,11 @@ static enum ls_code run(const struct ls_net_plan *plan, void (*body)(void *, str
         return rc;
     opened = true;
     snprintf(factory, sizeof factory, "--cfg=contexts/factory:%s", setup);
+    /* surf/precision: by default dates within a nanosecond are one, and what that moves adds up. */
     char program[] = "lockstep", model[] = "--cfg=network/model:CM02", cross[] = "--cfg=network/crosstraffic:0",
          gamma[] = "--cfg=network/TCP-gamma:0", stack[] = "--cfg=contexts/stack-size:256", precision[] = "--cfg=maxmin/precision:1e-12",
-         quiet[] = "--log=root.thresh:critical", quieter[] = "--log=no_loc";
-    char *argv[] = { program, model, cross, gamma, stack, precision, quiet, quieter, factory, NULL };
+         dates[] = "--cfg=surf/precision:1e-12", quiet[] = "--log=root.thresh:critical", quieter[] = "--log=no_loc";
+    char *argv[] = { program, model, cross, gamma, stack, precision, dates, quiet, quieter, factory, NULL };
     int argc = (int)(sizeof argv / sizeof *argv) - 1;
     struct ls_network n = { .plan = plan, .body = body, .context = context };
     only = &n;

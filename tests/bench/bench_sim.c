@@ -69,7 +69,7 @@ static double bench_queue(size_t n)
             ls_queue_push(&q, ls_random(&r) >> 24, k);
         double from = cpu_s();
         for (size_t k = 0; k < EVENTS; k++) {
-            struct ls_event e;
+            struct ls_due e;
             expect(ls_queue_pop(&q, &e) && e.time >= last, "events out of order");
             last = e.time;
             ls_queue_push(&q, e.time + (ls_random(&r) >> 24), e.what);

@@ -1,10 +1,11 @@
 /* Our max-min network against SimGrid: random flows over random links, and whole simulations. Ends agree within a nanosecond.
  *
  * SimGrid runs once per process, so it runs in a child. LS_SIMGRID_FACTORY picks its context factory; ctest runs both. */
-#include "sim/sim.h"
+#include "sim/simulate.h"
 
 #include "base/hash.h"
 #include "build.h"
+#include "cli/files.h"
 
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -253,6 +254,76 @@ Test(network, whole_simulations)
         }
     }
     printf("whole simulations: seeds 1 .. %zu, ranks end at most %" PRIu64 " ps apart\n", count, worst);
+}
+
+struct shipped { char path[512]; bool simgrid; uint64_t end_ps, complete, refused, ranks; };
+
+static void simulate_file(void *context)
+{
+    struct shipped *w = context;
+    enum { RANKS_MAX = 16 };
+    struct ls_arena arena;
+    struct ls_names *names = ls_names_open();
+    struct ls_scenario s;
+    struct ls_simulation x;
+    struct ls_error err = { 0 };
+    struct ls_simulate_options o = { .variant = LS_AS_WRITTEN, .fold = true, .seed = 1, .platform = LS_SOURCE_DIR "/scenarios/platforms/h100x8.yaml" };
+    ls_arena_init(&arena, 0);
+    if (ls_scenario_load(w->path, &arena, names, &s, &err) != LS_OK)
+        _exit(4);
+    if (s.kind != LS_PLAN_RAW && s.batch.execution != LS_EXEC_TABLE && s.mesh.replicate * s.mesh.shard > RANKS_MAX)
+        o.replicas = RANKS_MAX;
+    if (s.platform)
+        o.platform = NULL;
+    if (w->simgrid)
+        o.network = ls_network_find("simgrid");
+    if (ls_simulate(&s, &o, &arena, &x, &err) != LS_OK) {
+        fprintf(stderr, "%s: %s\n", w->path, err.text);
+        _exit(5);
+    }
+    w->refused = x.refusal.rule != NULL;
+    if (!w->refused) {
+        w->end_ps = x.run.end_ps;
+        w->complete = x.run.complete;
+        w->ranks = x.job.ranks;
+    }
+    ls_simulation_release(&x);
+    ls_names_close(names);
+    ls_arena_release(&arena);
+}
+
+/* Every scenario on both networks; LS_CAMPAIGN: all of them, else one in FEW. */
+Test(network, shipped_scenarios)
+{
+    enum { FEW = 12 };
+    struct ls_arena arena;
+    ls_paths paths = { 0 };
+    bool folder;
+    struct ls_error err = { 0 };
+    uint64_t worst = 0, stuck = 0;
+    size_t seen = 0;
+    ls_arena_init(&arena, 0);
+    cr_assert_eq(ls_paths_add(&paths, &arena, LS_SOURCE_DIR "/scenarios", &folder, &err), LS_OK, "%s", err.text);
+    for (size_t i = 0; i < paths.count; i++) {
+        struct shipped ours = { .simgrid = false }, theirs;
+        if (i % FEW && !getenv("LS_CAMPAIGN") && !strstr(paths.at[i], "timing/qwen") && !strstr(paths.at[i], "truth/llama"))
+            continue;
+        snprintf(ours.path, sizeof ours.path, "%s", paths.at[i]);
+        theirs = ours;
+        theirs.simgrid = true;
+        in_child(simulate_file, &ours, &ours, sizeof ours);
+        in_child(simulate_file, &theirs, &theirs, sizeof theirs);
+        uint64_t d = apart(ours.end_ps, theirs.end_ps);
+        cr_expect(ours.refused == theirs.refused && ours.complete == theirs.complete && d <= NS, "%s: ours %" PRIu64 " ps, SimGrid %" PRIu64 " ps", ours.path,
+                  ours.end_ps, theirs.end_ps);
+        worst = d > worst ? d : worst;
+        stuck += !ours.refused && !ours.complete;
+        seen += !ours.refused;
+    }
+    cr_expect(seen >= 20 && stuck > 0);
+    printf("shipped scenarios: %zu on both networks, %" PRIu64 " of them stand still, ends at most %" PRIu64 " ps apart\n", seen, stuck, worst);
+    ls_vec_release(&paths);
+    ls_arena_release(&arena);
 }
 
 /* Clocks do not depend on how SimGrid switches contexts, nor on the run: bit for bit. */

@@ -45,7 +45,7 @@ Test(queue, order_of_time_then_of_push)
                 ls_queue_push(&q, now + (ls_random_below(&r, 4) ? ls_random(&r) >> (63 - shift) : 0), nth++);
                 continue;
             }
-            struct ls_event e;
+            struct ls_due e;
             bool some = ls_queue_next(&q, &next);
             cr_assert_eq(some, q.count != 0);
             cr_assert_eq(ls_queue_pop(&q, &e), some);
