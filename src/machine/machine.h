@@ -55,7 +55,7 @@ struct ls_run_options {
     void *choose_context;
 };
 
-/* as_nccl: how many pairs passed; the first of them. */
+/* as_nccl: how many ops differed from what they were paired with, and passed; the first of them. */
 struct ls_silent { size_t pairs; const struct ls_op *a, *b; uint32_t rank_a, rank_b; };
 /* A member that waited too long gives up: it goes on without the op, or raises (sim/fate.h). */
 enum ls_lost { LS_LOST_NOT, LS_LOST_GO_ON, LS_LOST_RAISE };

@@ -193,13 +193,23 @@ static void arrive_port(struct ls_run *x, uint32_t r, const struct ls_task *s)
     }
 }
 
-static bool passes(struct ls_run *x, const struct ls_op *a, uint32_t rank_a, const struct ls_op *b, uint32_t rank_b)
+static bool passes(const struct ls_run *x, struct ls_silent *silent, const struct ls_op *a, uint32_t rank_a, const struct ls_op *b, uint32_t rank_b)
 {
     if (!x->o->as_nccl || strcmp(ls_diff_seen_as(ls_op_diff(x->p.job->tables, a, b), a, b), "silent") != 0)
         return false;
-    if (!x->silent.pairs++)
-        x->silent = (struct ls_silent){ 1, a, b, rank_a, rank_b };
+    if (!silent->pairs++)
+        *silent = (struct ls_silent){ 1, a, b, rank_a, rank_b };
     return true;
+}
+
+/* What passed unnoticed has gone through. */
+static void add_silent(struct ls_run *x, struct ls_silent *passed)
+{
+    size_t pairs = x->silent.pairs + passed->pairs;
+    if (!x->silent.pairs)
+        x->silent = *passed;
+    x->silent.pairs = pairs;
+    *passed = (struct ls_silent){ 0 };
 }
 
 /* A started step reached the head of its FIFO. */
@@ -223,7 +233,7 @@ static void arrive(struct ls_run *x, uint32_t r, const struct ls_table *t, const
         m->first = op;
         m->first_rank = r;
     } else {
-        m->bad |= m->sig != s->sig && !passes(x, m->first, m->first_rank, op, r);
+        m->bad |= m->sig != s->sig && !passes(x, &m->silent, m->first, m->first_rank, op, r);
         if (op->kind == LS_OP_DECIDE)
             m->agreed = contribute(op->reduce, m->agreed, op->value);
     }
@@ -304,6 +314,8 @@ static void complete_meeting(struct ls_run *x, uint32_t id)
     uint32_t group = id - x->p.group_base[comm];
     unsigned char value = m->agreed ? 1 : 2;
     m->arrived = 0;
+    if (m->silent.pairs)
+        add_silent(x, &m->silent);
     m->done++;
     x->collectives++;
     for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
@@ -355,7 +367,7 @@ static void complete_pair(struct ls_run *x, uint32_t receiver)
     to->queued = false;
     const struct ls_op *send = &ls_table_at(x, x->p.port[sender].rank, ls_key_segment(x->buffered ? from->match : from->next))->from->op[a->op];
     const struct ls_op *recv = &ls_table_at(x, x->p.port[receiver].rank, ls_key_segment(to->next))->from->op[b->op];
-    if (a->sig != b->sig && !passes(x, send, x->p.port[sender].rank, recv, x->p.port[receiver].rank)) {
+    if (a->sig != b->sig && !passes(x, &x->silent, send, x->p.port[sender].rank, recv, x->p.port[receiver].rank)) {
         from->bad = to->bad = true;
         return;
     }
@@ -408,6 +420,7 @@ void ls_run_give_up(struct ls_run *x, uint32_t id, enum ls_lost how)
     m->lost = (uint8_t)how;
     m->arrived = 0;
     m->bad = false;
+    m->silent = (struct ls_silent){ 0 };
     for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++)
         arrive_if_started(x, g->rank[i], x->fifo[g->rank[i] * x->p.comms + comm]);
 }

@@ -15,6 +15,7 @@ struct ls_meeting { /* of one group */
     uint64_t agreed;     /* decide: what the arrived members contributed, reduced */
     size_t done;         /* ops completed on this group: k of the one that is next */
     const struct ls_op *first; uint32_t first_rank; /* of those that arrived */
+    struct ls_silent silent; /* as_nccl: of these that differ from the first and pass */
     uint8_t lost;        /* enum ls_lost: a member gave up waiting here */
 };
 struct ls_port {         /* one direction of p2p, seen from one rank */

@@ -56,7 +56,7 @@ extern const struct ls_comm_ops ls_comm_threads, ls_comm_mpi;
 
 /* How two calls that met differ; as data, for whoever asks. */
 enum ls_comm_diff { LS_COMM_SAME, LS_COMM_KIND, LS_COMM_COUNT, LS_COMM_DTYPE, LS_COMM_REDUCE, LS_COMM_ROOT, LS_COMM_PAYLOAD };
-struct ls_comm_clash { uint32_t comm, group; bool p2p; enum ls_comm_diff diff; int64_t tag[2]; uint32_t member[2]; };
+struct ls_comm_clash { uint32_t comm, group; bool p2p, passed; /* nccl_like: it went through */ enum ls_comm_diff diff; int64_t tag[2]; uint32_t member[2]; };
 
 /* How far a call got; the queue's head has arrived when it has started. */
 enum ls_comm_progress { LS_COMM_QUEUED, LS_COMM_STARTED, LS_COMM_PAIRED, LS_COMM_DONE };

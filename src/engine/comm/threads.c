@@ -133,11 +133,11 @@ static bool has_arrived(const struct ticket *t)
     return t && t->progress != LS_COMM_QUEUED;
 }
 
-static void clash(struct ls_hub *h, struct place *p, enum ls_comm_diff d, size_t a, size_t b)
+static void clash(struct ls_hub *h, struct place *p, enum ls_comm_diff d, size_t a, size_t b, bool passed)
 {
     if (!p->owner)
         return;
-    struct ls_comm_clash c = { p->comm, p->group, p->p2p, d, { p->queue[a].head->call.tag, p->queue[b].head->call.tag },
+    struct ls_comm_clash c = { p->comm, p->group, p->p2p, passed, d, { p->queue[a].head->call.tag, p->queue[b].head->call.tag },
                                { (uint32_t)a, (uint32_t)b } };
     if (p->p2p)
         c.member[0] = p->member[0], c.member[1] = p->member[1];
@@ -187,7 +187,7 @@ void hub_meet(struct ls_hub *h, struct place *p)
         noticed |= !unnoticed(d, p->queue[first].head, t);
     }
     if (diff != LS_COMM_SAME && !p->bad && (!h->o.nccl_like || arrived == p->sides)) {
-        clash(h, p, diff, first, other);
+        clash(h, p, diff, first, other, h->o.nccl_like && !noticed);
         p->bad = true;
     }
     if (arrived < p->sides || (diff != LS_COMM_SAME && (!h->o.nccl_like || noticed)))
