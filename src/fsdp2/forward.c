@@ -202,6 +202,7 @@ static void run_call(struct run *r, struct scope *s, const struct ls_flow *f)
     value_vec in = { 0 };
     gather_in(s, f->in, f->ins, &in);
     bool gradient = r->gradient;
+    step_before_call(r, f->module);
     /* no_grad is entered inside the module's forward, after its pre-forward hook. */
     if (hooks)
         hooked_pre_forward(r, f, unit, &in);

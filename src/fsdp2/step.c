@@ -45,14 +45,10 @@ static void check_counts(struct run *r, unsigned condition, unsigned a, unsigned
     emit(r, LS_OP_STOP, LS_STREAM_D, LS_NO_ID)->module = ls_name_id(r->c->names, text);
 }
 
-void step_begin(struct run *r)
+static void check_uniform(struct run *r)
 {
-    /* At a boundary that every rank reaches, before any conditional module; inside a tower's hook it would hang itself. */
-    if (!r->now.checks_left || r->eval || r->c->comm_dp == LS_NO_ID)
-        return;
     if (r->now.checks_left != UINT64_MAX)
         r->now.checks_left--;
-    r->pass = LS_PASS_F;
     unsigned most[LS_CONDITIONS_MAX] = { 0 };
     for (size_t l = 0; l < r->c->in.letters->count; l++)
         for (unsigned k = 0; k < LS_CONDITIONS_MAX; k++)
@@ -62,6 +58,32 @@ void step_begin(struct run *r)
         for (unsigned a = 0; a < most[k]; a++)
             for (unsigned b = a + 1; b <= most[k]; b++)
                 check_counts(r, k, a, b);
+}
+
+static bool checks(const struct run *r, bool in_tower)
+{
+    return r->now.checks_left && !r->eval && r->c->comm_dp != LS_NO_ID && r->c->in.step.validate_in_tower == in_tower;
+}
+
+void step_begin(struct run *r)
+{
+    /* At a boundary that every rank reaches, before any conditional module. */
+    if (checks(r, false)) {
+        r->pass = LS_PASS_F;
+        check_uniform(r);
+    }
+}
+
+void step_before_call(struct run *r, uint32_t module)
+{
+    const struct ls_specs *specs = r->c->in.specs;
+    if (!r->c->in.step.validate_in_tower || r->pass != LS_PASS_F || !checks(r, true))
+        return;
+    for (size_t i = 0; specs && i < specs->count; i++)
+        if (specs->spec[i].module == module && specs->spec[i].conditionally_executed) {
+            check_uniform(r);
+            return;
+        }
 }
 
 void step_end(struct run *r)

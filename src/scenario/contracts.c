@@ -64,10 +64,34 @@ static void run_flow(struct run *r, const struct ls_flow *flow, size_t count)
     }
 }
 
-static uint64_t run_letter(const struct facts *f, uint32_t letter, uint32_t module, bool dummy)
+/* AS_IS: the dummies that run. WISHED: as if the modality had one that covers the module. */
+enum dummies { WITHOUT, AS_IS, WISHED };
+
+/* The condition of the module's modality that a dummy would stand in for. */
+static uint32_t wished_dummy(const struct facts *f, uint32_t letter, uint32_t module)
+{
+    const struct ls_specs *specs = &f->in->s->specs;
+    uint32_t modality = 0, mask = 0;
+    for (size_t i = 0; i < specs->count; i++)
+        if (specs->spec[i].module == module)
+            modality = specs->spec[i].modality;
+    for (uint32_t c = 0; c < f->model->conditions; c++) {
+        bool any = false;
+        if (f->model->condition[c].modality != modality)
+            continue;
+        if (f->letters.letter[letter].count[c])
+            return 0;
+        for (size_t l = 0; l < f->letters.count; l++)
+            any = any || f->letters.letter[l].count[c];
+        mask = any && !mask ? UINT32_C(1) << c : mask;
+    }
+    return mask;
+}
+
+static uint64_t run_letter(const struct facts *f, uint32_t letter, uint32_t module, enum dummies dummy)
 {
     const struct ls_letter *l = &f->letters.letter[letter];
-    struct run r = { f, l, module, dummy ? l->dummy : 0, 1 };
+    struct run r = { f, l, module, dummy == WISHED ? wished_dummy(f, letter, module) : dummy == AS_IS ? l->dummy : 0, 1 };
     run_flow(&r, &f->model->flow, 1);
     return r.hash;
 }
@@ -83,8 +107,8 @@ static bool may_meet(const struct facts *f, uint32_t dims, uint32_t a, uint32_t 
     return class_of ? class_of[a] == class_of[b] : a == b;
 }
 
-/* May two ranks of a group over `dims` run different things inside the module? */
-static bool may_differ(const struct facts *f, uint32_t module, uint32_t dims, bool dummy)
+/* May two ranks of a group over `dims` run different things inside the module? `presence`: is one of them without any? */
+static bool may_differ_in(const struct facts *f, uint32_t module, uint32_t dims, enum dummies dummy, bool presence)
 {
     const struct ls_contract *c = &f->contract;
     if (!(dims & f->dims))
@@ -92,6 +116,8 @@ static bool may_differ(const struct facts *f, uint32_t module, uint32_t dims, bo
     uint64_t *hash = LS_NEW(f->arena, uint64_t, f->letters.count);
     for (uint32_t i = 0; i < f->letters.count; i++)
         hash[i] = run_letter(f, i, module, dummy);
+    for (uint32_t i = 0; presence && i < f->letters.count; i++)
+        hash[i] = hash[i] != 1; /* nothing was mixed in */
     if (c->extra == LS_CONTRACT_TABLE) {
         size_t shard = f->in->s->mesh.shard;
         for (size_t r = 0; r < c->rows; r++)
@@ -107,6 +133,11 @@ static bool may_differ(const struct facts *f, uint32_t module, uint32_t dims, bo
             if (hash[a] != hash[b] && may_meet(f, dims, a, b))
                 return true;
     return false;
+}
+
+static bool may_differ(const struct facts *f, uint32_t module, uint32_t dims, bool dummy)
+{
+    return may_differ_in(f, module, dims, dummy ? AS_IS : WITHOUT, false);
 }
 
 /* Trainable parameters of a module, those of specs nested in it left out: they answer for themselves. */
@@ -126,18 +157,29 @@ static bool trains(const struct facts *f, const struct ls_spec *spec)
     return false;
 }
 
-/* Frozen, and made into units of its own by `per_layer`: some item of a list lies in it. */
-static bool frozen_per_layer(const struct facts *f, const struct ls_spec *spec)
+/* Some item of a list lies in it: those are units of their own, unless it is frozen and the policy keeps it together. */
+static bool has_items(const struct facts *f, const struct ls_spec *spec)
 {
-    const struct ls_modality_policy *p = policy_of(f, spec->modality);
     const struct ls_model *m = f->model;
-    if ((p && p->has_frozen ? p->frozen : f->in->policy->frozen) != LS_FROZEN_PER_LAYER ||
-        !ls_module_fully_frozen(m, spec->module, f->in->s->at_sharding))
-        return false;
     for (uint32_t at = spec->module + 1; at < spec->module + m->module[spec->module].subtree; at++)
         if (m->module[m->module[at].parent].container != LS_NOT_CONTAINER)
             return true;
     return false;
+}
+
+/* Frozen, and made into units of its own by `per_layer`. */
+static bool frozen_per_layer(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_modality_policy *p = policy_of(f, spec->modality);
+    return (p && p->has_frozen ? p->frozen : f->in->policy->frozen) == LS_FROZEN_PER_LAYER && has_items(f, spec) &&
+           ls_module_fully_frozen(f->model, spec->module, f->in->s->at_sharding);
+}
+
+/* May ranks run a trainable module unequally, in a way that its collectives show? With units of its own the number of its calls counts;
+ * in the root only whether there is a gradient. */
+static bool trains_unequally(const struct facts *f, const struct ls_spec *spec, enum dummies dummy)
+{
+    return trains(f, spec) && may_differ_in(f, spec->module, f->dims, dummy, !has_items(f, spec));
 }
 
 static const char *spec_text(const struct facts *f, const struct ls_spec *spec)
@@ -160,12 +202,20 @@ static bool check_spec(const struct facts *f, const struct ls_spec *spec, struct
     const struct ls_dummy_forward *d = dummy_of(f, spec->modality);
     bool active = d && d->active, covered = active && covers(d, spec->role);
     const char *what = spec_text(f, spec), *execution = f->contract.name, *modality = ls_name_text(f->model->names, spec->modality);
+    if (f->in->s->step.validate_in_tower && f->in->s->step.validate_rank_uniform && may_differ(f, spec->module, f->dims, covered))
+        return refuse(refusal, "check_inside_tower", f->in->s->step.at,
+                      ls_arena_printf(f->arena, "ranks that do not run %s, which execution '%s' allows, do not take part in the check: it hangs",
+                                      what, execution));
     if (frozen_per_layer(f, spec) && may_differ(f, spec->module, LS_DIM_SHARD, covered))
         return refuse(refusal, "per_layer_needs_uniform_execution", p && p->has_frozen ? p->frozen_at : f->in->policy->frozen_at,
                       ls_arena_printf(f->arena, "%s is frozen and sharded per layer, but execution '%s' lets ranks run it unequally",
                                       what, execution));
-    if (!trains(f, spec) || !may_differ(f, spec->module, f->dims, false))
+    if (!trains_unequally(f, spec, WITHOUT))
         return false;
+    if (trains_unequally(f, spec, WISHED)) /* what no dummy evens out */
+        return refuse(refusal, "unequal_calls", f->in->batch->execution_at,
+                      ls_arena_printf(f->arena, "%s is trainable, and execution '%s' lets ranks call it different numbers of times, which a dummy "
+                                      "forward does not even out", what, execution));
     if (!active)
         return refuse(refusal, "trainable_conditional_needs_dummy",
                       p && p->dummy == LS_DUMMY_FALSE ? p->dummy_at : f->in->batch->execution_at,
@@ -194,7 +244,7 @@ static void decide_dummies(const struct facts *f)
             const struct ls_spec *spec = &specs->spec[i];
             if (spec->modality != d->modality || !spec->conditionally_executed)
                 continue;
-            d->active = d->active || (trains(f, spec) && may_differ(f, spec->module, f->dims, false)) ||
+            d->active = d->active || trains_unequally(f, spec, WITHOUT) ||
                         (frozen_per_layer(f, spec) && may_differ(f, spec->module, LS_DIM_SHARD, false));
         }
     }

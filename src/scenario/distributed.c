@@ -212,6 +212,20 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
     if ((v = ls_yaml_get(n, "validate_rank_uniform_execution"))) {
         bool on = false;
         uint64_t *rounds = &l->s->step.validate_rank_uniform;
+        l->s->step.at = v->at;
+        if (v->kind == LS_YAML_MAP) {
+            static const char *const keys[] = { "microbatches", "where", NULL }, *const places[] = { "boundary", "tower", NULL };
+            const struct ls_yaml_node *where = ls_yaml_get(v, "where");
+            size_t place = 0;
+            TRY(ls_yaml_check_keys(v, "validate_rank_uniform_execution", keys, l->err));
+            if (where)
+                TRY(ls_yaml_choice(where, "where", places, &place, l->err));
+            l->s->step.validate_in_tower = place == 1;
+            l->s->step.at = where ? where->at : v->at;
+            if (!ls_yaml_get(v, "microbatches"))
+                return ls_fail(l->err, LS_EINPUT, v->at, "'microbatches' is missing in 'validate_rank_uniform_execution'");
+            v = ls_yaml_get(v, "microbatches");
+        }
         if (ls_yaml_is_text(v, "always"))
             *rounds = UINT64_MAX;
         else if (ls_yaml_bool(v, "", &on, NULL) != LS_OK || on) {
@@ -220,7 +234,6 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
                 ls_hint(l->err, "false, always, or the number of first microbatches that are checked");
             TRY(rc);
         }
-        l->s->step.at = v->at;
     }
     struct ls_modality_policy *m = LS_NEW(l->s->arena, struct ls_modality_policy, n->count ? n->count : 1);
     for (size_t i = 0; i < n->count; i++)

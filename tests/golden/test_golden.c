@@ -31,6 +31,7 @@ static const char *const cases[][2] = {
     { "check_lost_gradient", "check scenarios/gradients/b42-ignored-trainable.yaml" },
     { "check_refused", "check scenarios/mixed-media/per-layer-proposed-refused.yaml" },
     { "check_forced", "check --force scenarios/mixed-media/per-layer-proposed-refused.yaml" },
+    { "check_in_tower", "check --force scenarios/uniformity-check/in-tower.yaml" },
     { "check_raw_cycle", "check scenarios/raw/three-groups-ring.yaml" },
     { "check_policy", "check --policy replicate --no-repairs scenarios/mixed-media/per-layer.yaml" },
     { "check_folder", "check scenarios/partly-used-unit" },

@@ -292,6 +292,15 @@ static const struct { const char *freeze, *distributed, *batch, *rule, *at; int 
     { PROJECTOR, "dp_size: 2", MIXED ", dummy_forward: {vision: [projector]}", NULL, NULL, 1 },
     { PROJECTOR, "dp_size: 2", MIXED ", dummy_forward: {vision: {covers: [tower, projector], linked: false}}", "dummy_not_linked", "vision: {covers", -1 },
     { NO_AUDIO, "dp_size: 2", MIXED ", dummy_forward: {vision: [projector]}", "partial_dummy", "vision: [", -1 },
+    /* A dummy stands in for none, not for one of two: with units of its own the tower is gathered once more. */
+    { NO_AUDIO, "dp_size: 2", "samples: [{images: 1}, {images: 2}], execution: any" DUMMY, "unequal_calls", "any", -1 },
+    { NO_AUDIO, "dp_size: 2", "samples: [{images: 1}, {images: 2}], execution: any", "unequal_calls", "any", -1 },
+    { NO_AUDIO, "dp_size: 2", "samples: [{text: 8}, {images: 2}], execution: any" DUMMY, "unequal_calls", "any", -1 },
+    { PROJECTOR, "dp_size: 2", "samples: [{images: 1}, {images: 2}], execution: any", NULL, NULL, -1 }, /* the root reduces its gradient */
+    { PROJECTOR, "dp_size: 2", "samples: [{text: 8}, {images: 2}], execution: any", "trainable_conditional_needs_dummy", "any", -1 },
+    /* The check belongs where every rank passes. */
+    { ALL_FROZEN, "dp_size: 2, multimodal: {validate_rank_uniform_execution: {microbatches: 2, where: tower}}", MIXED, "check_inside_tower", "tower", -1 },
+    { ALL_FROZEN, "dp_size: 2, multimodal: {validate_rank_uniform_execution: {microbatches: 2, where: boundary}}", MIXED, NULL, NULL, -1 },
     /* A dummy runs where it is needed and nowhere else. */
     { ALL_FROZEN, "dp_size: 2", MIXED DUMMY, NULL, NULL, 0 },
     { ALL_FROZEN, "dp_size: 2, multimodal: {vision: {run_dummy_forward: true}}", MIXED DUMMY, NULL, NULL, 1 },
