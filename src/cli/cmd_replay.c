@@ -1,6 +1,8 @@
 /* lockstep replay: one run of a scenario on the engine. */
+#include "cli/files.h"
 #include "cli/processes.h"
 #include "cli/training.h"
+#include "replay/trace.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -14,7 +16,7 @@ enum { PATTERNS_MAX = 1 << 28 }; /* elements to compare beside a training run; l
 enum math { MATH_ANY, MATH_TRAIN, MATH_PATTERNS };
 
 struct options { uint64_t seed, schedule, steps, warmup, blas_threads, replicas, replicate; bool free, nccl_like, witness, against, force;
-                 enum math math; };
+                 const char *trace; enum math math; };
 struct result {
     struct ls_compiled compiled;
     bool is_compiled;
@@ -25,7 +27,7 @@ struct result {
     struct ls_prediction predicted;
     bool accounting, agrees, calls;
     struct ls_str difference;
-    bool trained;
+    bool trained, silent;            /* silent: another process tells the result */
     struct ls_train_options how;
     struct ls_train train;
     struct ls_error untrained;       /* why the model does not train */
@@ -46,6 +48,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     const char *math = ls_cli_value(cli, "math");
     if (math && strcmp(math, "train") != 0 && strcmp(math, "patterns") != 0)
         return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--math' is '%s'; it may be train or patterns", math);
+    o->trace = ls_cli_value(cli, "trace");
     o->math = !math ? MATH_ANY : *math == 't' ? MATH_TRAIN : MATH_PATTERNS;
     enum ls_code rc = ls_cli_uint(cli, "seed", 0, UINT64_MAX, &o->seed, err);
     o->schedule = o->seed;
@@ -61,6 +64,10 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
         rc = ls_cli_uint(cli, "replicas", 1, 64, &o->replicas, err);
     if (rc == LS_OK)
         rc = ls_cli_uint(cli, "replicate", 1, 64, &o->replicate, err);
+    if (rc == LS_OK && o->trace && o->math == MATH_PATTERNS)
+        rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--trace' is of a training run; patterns have no times");
+    if (o->trace)
+        o->math = MATH_TRAIN;
     if (rc == LS_OK && o->nccl_like && o->against)
         rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--against check' needs differences that stop a group; '--nccl-like' lets them pass");
     return rc;
@@ -151,6 +158,14 @@ static enum ls_code train(struct ls_scenario *s, const struct options *o, const 
     enum ls_code rc = ls_train_run(&c, &r->how, arena, &r->train, err);
     if (rc != LS_OK)
         return rc;
+    if (o->trace && !r->silent && !r->train.observed.interrupted) {
+        struct ls_str text = { 0 };
+        ls_train_trace(&c, &r->train, &text);
+        rc = ls_write_file(o->trace, ls_str_text(&text), text.length, err);
+        ls_str_release(&text);
+        if (rc != LS_OK)
+            return rc;
+    }
     r->seen = (struct ls_replay){ .verdict = r->train.verdict, .observed = r->train.observed, .program = r->train.program,
                                   .memory_equal = r->train.memory_equal };
     return r->train.verdict == LS_SAFE && !o->nccl_like ? compare_patterns(s, o, e, arena, r, err) : LS_OK;
@@ -188,7 +203,7 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     enum ls_code rc = choose_math(s, o, bytes, vlm, arena, r, err);
     r->how = (struct ls_train_options){ .steps = (size_t)o->steps, .warmup = (size_t)o->warmup, .seed = o->seed, .schedule = o->schedule, .free = o->free,
                                         .blas_threads = (unsigned)o->blas_threads, .force = o->force, .nccl_like = o->nccl_like,
-                                        .interrupted = &interrupted };
+                                        .timeline = o->trace != NULL, .interrupted = &interrupted };
     if (rc == LS_OK && r->trained)
         rc = ls_train_steps(s, &r->how, &steps, err);
     if (rc == LS_OK)
@@ -206,6 +221,7 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     if (rc != LS_OK || p->delegated)
         return rc;
     r->how.world = p->world;
+    r->silent = p->silent;
     ls_replay_setup(s, &r->compiled, &r->assignment, &r->job, o->seed, arena, &r->setup);
     struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
                                    .interrupted = &interrupted, .world = p->world, .accounting = !r->trained && bytes > DATA_MAX };
@@ -593,6 +609,7 @@ static const struct ls_option options[] = {
     { "math", "HOW", "train: the model's operators; patterns: known numbers (default: train where the model can)" },
     { "steps", "N", "steps, where the scenario leaves their number open (default 1; training: 5)" },
     { "warmup", "N", "training: steps before those, left out of times (default 0)" },
+    { "trace", "FILE", "training: save the run as a Chrome trace, for ui.perfetto.dev" },
     { "blas-threads", "N", "training: threads of each matrix product (default 1)" },
     { "replicas", "N", "ranks that share parameters, where the scenario says any (default 2)" },
     { "replicate", "N", "replicas of those, where the scenario says any (default 2)" },

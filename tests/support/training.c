@@ -3,6 +3,7 @@
 #include "engine/nn/solo.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool ok(enum ls_code rc, const struct ls_error *err, const struct training *j, struct ls_str *why)
@@ -115,6 +116,35 @@ static bool follow(struct training *j, struct ls_nn_solo *solo, const struct ls_
     return step == j->t.ended;
 }
 
+/* An update whose gradient is rounding noise has a sign of its own, so single weights say little. */
+static bool weights_alike(const struct training *j, struct ls_nn_solo *solo, const struct training_worst *tolerance, struct training_worst *worst,
+                          struct ls_str *why)
+{
+    double differences = 0, changes = 0;
+    for (uint32_t i = 0; j->t.weight && i < j->t.params; i++) {
+        if (!j->t.weight[i])
+            continue;
+        size_t n = (size_t)j->c.vlm->model->param[i].elements;
+        const float *other = ls_nn_solo_param(solo, i);
+        float *first = calloc(n + 1, sizeof *first);
+        if (!first)
+            ls_out_of_memory(n * sizeof *first);
+        ls_nn_init_param(j->c.vlm, i, j->c.setup->seed, 0, n, first);
+        for (size_t k = 0; k < n; k++) {
+            double a = (double)j->t.weight[i][k], b = (double)other[k], c = (double)first[k];
+            differences += (a - b) * (a - b);
+            changes += (b - c) * (b - c);
+        }
+        free(first);
+    }
+    if (changes == 0 && differences == 0)
+        return true;
+    if (near(sqrt(changes) + sqrt(differences), sqrt(changes), tolerance->weight, &worst->weight))
+        return true;
+    ls_str_printf(why, "weights differ by %.3g of what training changed\n%s", sqrt(differences / changes), ls_str_text(&j->text));
+    return false;
+}
+
 bool training_like_solo(struct training *j, const struct training_worst *tolerance, struct training_worst *worst, struct ls_str *why)
 {
     const struct ls_engine_setup *setup = j->c.setup;
@@ -136,7 +166,7 @@ bool training_like_solo(struct training *j, const struct training_worst *toleran
     struct ls_nn_solo_options o = { j->c.vlm, trains, compute, setup->seed, t.adamw };
     if (!ok(ls_nn_solo_open(&solo, &o, &err), &err, j, why))
         return false;
-    bool same = follow(j, solo, &t, tolerance, worst, why);
+    bool same = follow(j, solo, &t, tolerance, worst, why) && weights_alike(j, solo, tolerance, worst, why);
     ls_nn_solo_close(solo);
     return same;
 }

@@ -31,8 +31,9 @@ bool training_go(struct training *j, const struct ls_train_options *o, struct ls
 bool training_completed(const struct training *j, struct ls_str *why); /* safe, all steps ended, memory as the program says */
 void training_drop(struct training *j);
 
-/* Trains one process on the same sequences, all of a step in one batch. Tolerances are relative; *worst: what was found. */
-struct training_worst { double loss, norm; };
+/* Trains one process on the same sequences, all of a step in one batch. Tolerances are relative; weight, where the run kept weights:
+ * root mean square of the differences after the last step, of that of the changes since the first. *worst: what was found. */
+struct training_worst { double loss, norm, weight; };
 bool training_like_solo(struct training *j, const struct training_worst *tolerance, struct training_worst *worst, struct ls_str *why);
 /* Losses, norms, tokens; weights if both have them. */
 bool training_same_bits(const struct training *a, const struct training *b, struct ls_str *why);

@@ -1,8 +1,10 @@
 /* Training runs as `replay` gives them: against one process that does not shard, under every policy, schedule and number of
  * microbatches, and what is told about them. Tolerances, all relative, over 30 steps of AdamW in float:
- *   against one process   loss of each step 1e-5, norm 1e-3: reductions add in another order than one process does, and an update
- *                         whose gradient is rounding noise has a sign of its own
+ *   against one process   loss of each step 1e-5, norm 1e-3: reductions add in another order than one process does; weights at the
+ *                         end 3e-2 of what training changed, root mean square: an update whose gradient is rounding noise has a
+ *                         sign of its own
  *   policies, schedules   none: the same bits */
+#include "replay/trace.h"
 #include "training.h"
 
 #include <criterion/criterion.h>
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 enum { STEPS = 30 };
-static const struct training_worst tolerance = { .loss = 1e-5, .norm = 1e-3 };
+static const struct training_worst tolerance = { .loss = 1e-5, .norm = 1e-3, .weight = 3e-2 };
 
 static struct ls_str why; /* of the last failure */
 #define MUST(x) cr_assert(x, "%s", ls_str_text(&why))
@@ -37,8 +39,10 @@ static void like_solo(const struct training_setting *x)
 {
     struct training j;
     struct training_worst worst = { 0 };
+    struct ls_train_options o = x->o;
+    o.weights = true;
     load(&j, x);
-    go(&j, &x->o);
+    go(&j, &o);
     expect_trained(&j);
     MUST(training_like_solo(&j, &tolerance, &worst, &why));
     training_drop(&j);
@@ -247,6 +251,14 @@ Test(train, memory_to_the_byte)
         }
 }
 
+static size_t occurrences(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what))
+        n++;
+    return n;
+}
+
 static void check_timeline(bool free_threads)
 {
     struct training j;
@@ -272,6 +284,12 @@ static void check_timeline(bool free_threads)
         cr_assert(s->kind != LS_OP_ALL_GATHER || *s->label);
     }
     cr_assert(kind[LS_OP_ALL_GATHER] && kind[LS_OP_REDUCE_SCATTER] && kind[LS_OP_COMPUTE] && kind[LS_OP_WAIT]);
+    struct ls_str trace = { 0 };
+    ls_train_trace(&j.c, &j.t, &trace);
+    cr_assert_eq(occurrences(trace.text, "\"ph\":\"X\""), j.t.spans - kind[LS_OP_RECORD]);
+    cr_assert_gt(occurrences(trace.text, "\"all_gather root\",\"cat\":\"communication\""), 0u);
+    cr_assert(trace.text[0] == '[' && strcmp(trace.text + trace.length - 2, "]\n") == 0);
+    ls_str_release(&trace);
     double sum = 0;
     for (size_t i = 0; i < 3; i++) {
         sum += j.t.step[i].seconds;
