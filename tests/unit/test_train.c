@@ -323,6 +323,27 @@ Test(train, spread)
 
 /* --- signals --------------------------------------------------------------------------------------------------------- */
 
+/* Until the program has begun, and has a handler for the signal. */
+static void wait_for_handler(pid_t child, int signal_number)
+{
+    char path[64], line[128];
+    for (unsigned tries = 0; tries < 6000; tries++) {
+        unsigned long long caught = 0;
+        bool begun = false;
+        snprintf(path, sizeof path, "/proc/%d/status", (int)child);
+        FILE *f = fopen(path, "r");
+        while (f && fgets(line, sizeof line, f))
+            if (sscanf(line, "SigCgt: %llx", &caught) != 1)
+                begun |= strcmp(line, "Name:\tlockstep\n") == 0;
+        if (f)
+            fclose(f);
+        if (begun && caught >> (signal_number - 1) & 1)
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 10 * 1000 * 1000 }, NULL);
+    }
+    cr_assert(false, "no handler");
+}
+
 static void signalled(int signal_number, const char *more)
 {
     int out[2], status = 0;
@@ -339,7 +360,8 @@ static void signalled(int signal_number, const char *more)
         _exit(127);
     }
     close(out[1]);
-    nanosleep(&(struct timespec){ .tv_nsec = 700 * 1000 * 1000 }, NULL);
+    wait_for_handler(child, signal_number);
+    nanosleep(&(struct timespec){ .tv_nsec = 400 * 1000 * 1000 }, NULL);
     kill(child, signal_number);
     for (ssize_t n; length + 1 < sizeof text && (n = read(out[0], text + length, sizeof text - 1 - length)) > 0;)
         length += (size_t)n;
