@@ -7,6 +7,7 @@ Needs torch, transformers and nemo-automodel (0.6.0 or 0.7.0; its other dependen
 weights, no second process: the process group is fake. Each case names an inventory of this repository. Real architectures are
 built from `transformers` by inventory_models.py, so the module tree is theirs and not the inventory's; small ones are built
 from the inventory itself. oracle_automodel.c compares each file with what `rules: automodel` makes of the inventory."""
+import importlib
 import importlib.metadata
 import os
 import sys
@@ -26,7 +27,10 @@ DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf1
 NAMES = {v: k for k, v in DTYPES.items()}
 LISTED = 40     # parameters of a unit that are listed by name; more are given as a digest
 
-REAL = ["qwen3_vl_4b", "gemma3_4b", "ministral3_3b", "gemma4_e4b", "gemma4_31b", "qwen2_5_omni_3b"]
+# Real models and the module that builds each. Muse-Glimmer needs nemo-automodel 0.7, Gemma 3n needs timm.
+REAL = {**dict.fromkeys(["qwen3_vl_4b", "gemma3_4b", "ministral3_3b", "gemma4_e4b", "gemma4_31b", "qwen2_5_omni_3b", "qwen2_5_vl_3b",
+                         "internvl3_5_4b", "gemma3n_e4b"], "inventory_models"),
+        **dict.fromkeys(["qwen3_5_4b", "llava_ov_1_5_4b", "muse_glimmer_30b"], "inventory_automodel")}
 
 
 def cases():
@@ -96,8 +100,7 @@ def model_of(case):
     path = os.path.join(ROOT, case["inventory"])
     name = os.path.splitext(os.path.basename(path))[0]
     if name in REAL:
-        import inventory_models
-        return getattr(inventory_models, name)().full()
+        return getattr(importlib.import_module(REAL[name]), name)().full()
     with open(path) as f:
         doc = yaml.safe_load(f)
     return build(doc["modules"], doc.get("dtype"))

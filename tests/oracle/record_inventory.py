@@ -268,13 +268,17 @@ class Recorder:
             used[key] = used.get(key, 0) + 1
             return key if used[key] == 1 else f"{key}#{used[key]}"
 
-        def name_call(c, prefix):
+        def name_call(c, prefix, after):
+            """after: the last feature getter before it; a call that repeats belongs to what it follows, not to a count."""
             tag = f"[{'/'.join(c.tags)}]" if c.tags else ""
-            c.id = unique(f"{prefix}/{c.fqn}{tag}")
+            key = f"{prefix}/{c.fqn}{tag}"
+            c.id = unique(f"{key}@{after}" if key in used and after else key)
             c.leaf = not c.children
+            last = None
             for x in c.children:
-                name_call(x, c.id)
-        name_call(self.root, "")
+                last = "/".join(x.tags) or last
+                name_call(x, c.id, last)
+        name_call(self.root, "", None)
         value, params, deps, ops, position = {}, {}, {}, {}, {}
         for c in calls:
             if c.leaf:
