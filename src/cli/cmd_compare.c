@@ -165,7 +165,7 @@ static enum ls_code compare(const struct ls_cli *cli, const char *path, struct o
 static int exit_code(const struct ls_result *r, const struct ls_summary *s)
 {
     for (size_t i = 0; i < r->cells; i++)
-        if (!s->cell[i].agrees || (s->cell[i].measured && !s->cell[i].repeats) || (s->cell[i].paired && !s->cell[i].like_baseline))
+        if (!s->cell[i].agrees || s->cell[i].wrong)
             return LS_EVIOLATED;
     return LS_OK;
 }
@@ -248,5 +248,5 @@ const struct ls_command ls_command_compare = {
             "the others, and saves everything in a folder: run.json (every step), report.html and report.md. Median, quartiles and mean are of "
             "the measured steps; policies are compared pair by pair, so that a drift of the machine hits both sides.\n\nThe scenario needs a model that the engine "
             "computes (scenarios/models/tiny_*.yaml, *_run.yaml) and policies. Nothing is written if the run fails or is interrupted. Exit status: 0 check and "
-            "engine agree, and losses are the same in every run and under every policy; 1 not; 3 bad input; 4 gnuplot is missing, or the folder cannot be written.",
+            "engine agree, and losses are the same in every run and under every policy that computes in the same dtypes; 1 not; 3 bad input; 4 gnuplot is missing, or the folder cannot be written.",
     .options = options, .examples = examples };

@@ -70,6 +70,8 @@ static void cell(struct ls_json *j, const struct ls_result_cell *c, const struct
     text(j, "check", ls_verdict_name(c->check));
     text(j, "replay", c->replayed == LS_REPLAYED_NONE ? NULL : ls_verdict_name(c->replay));
     text(j, "replayed", ls_replayed_name(c->replayed));
+    ls_json_key(j, "other_dtype");
+    ls_json_uint(j, c->other_dtype);
     ls_json_key(j, "agrees");
     ls_json_bool(j, s->agrees);
     if (s->measured) {

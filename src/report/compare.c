@@ -186,6 +186,18 @@ static enum ls_code get_ready(struct comparison *x, size_t first, size_t index, 
     return LS_OK;
 }
 
+/* Where the plan leaves parameters in no unit, nothing casts them: such a policy trains with other numbers. */
+static void compare_dtypes(struct comparison *x, size_t first)
+{
+    const struct ls_engine_setup *base = NULL;
+    for (size_t i = first; i < x->out->cells; i++)
+        if (x->trainee[i].ready && strcmp(x->out->cell[i].policy, x->out->baseline) == 0)
+            base = x->trainee[i].c.setup;
+    for (size_t i = first; base && i < x->out->cells; i++)
+        for (size_t k = 0; x->trainee[i].ready && k < base->params; k++)
+            x->out->cell[i].other_dtype += x->trainee[i].c.setup->param[k].compute != base->param[k].compute;
+}
+
 static void take_memory(struct comparison *x, struct ls_result_cell *c, const struct ls_train *t)
 {
     c->ranks = t->ranks;
@@ -441,8 +453,10 @@ enum ls_code ls_compare_run(const struct ls_scenario *s, const struct ls_compare
             if (rc == LS_OK && out->cell[first + p].check == LS_SAFE)
                 rc = get_ready(&x, first, first + p, o->policy[p], o->batches[b]);
         }
-        if (rc == LS_OK && !stopped(&x))
+        if (rc == LS_OK && !stopped(&x)) {
+            compare_dtypes(&x, first);
             rc = train_cells(&x, first);
+        }
         for (size_t i = first; i < out->cells; i++)
             if (x.trainee[i].ready)
                 ls_train_release(&x.trainee[i].c);

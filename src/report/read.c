@@ -434,6 +434,7 @@ static void read_cell(struct reader *r, const json_t *o, struct ls_result *resul
         fail(r, "is a second cell of %.40s and %.40s", c->policy, c->batches);
     result->cells++;
     c->units = names(r, o, "units");
+    c->other_dtype = number(r, o, "other_dtype", INT64_MAX);
     read_verdicts(r, o, c);
     if (r->rc == LS_OK && !is_null(r, o, "simulated")) {
         const json_t *sim = object(r, o, "simulated");

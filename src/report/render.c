@@ -214,6 +214,10 @@ static const char *losses_note(const struct page *p)
                   p->r->rounds, repeat, measured);
     if (pairs)
         ls_str_printf(&out, "With the same batches, losses and norms are those of %s, bit for bit, in %zu of %zu cells.", p->r->baseline, like, pairs);
+    for (size_t i = 0; i < p->r->cells; i++)
+        if (p->s->cell[i].paired && p->r->cell[i].other_dtype)
+            ls_str_printf(&out, " With %s batches, %s computes %" PRIu64 " parameters in another dtype than %s, since no unit casts them: its losses are its own.", p->r->cell[i].batches,
+                          p->r->cell[i].policy, p->r->cell[i].other_dtype, p->r->baseline);
     return plain(p, kept(p->arena, &out));
 }
 

@@ -13,6 +13,7 @@
  *    "categories": [name, ...]                      of memory
  *    "cells": [{
  *      policy, batches, units: [name, ...],
+ *      other_dtype: parameters that are computed in another dtype than under the baseline,
  *      check: {verdict, text},                      text: where, and how it is known
  *      replay: {verdict, text, run},                run: "trained", "witness", or "none" with the reason in text
  *      simulated: {step_s, tokens_per_s, peak_bytes} or null,
@@ -57,6 +58,7 @@ struct ls_result_timeline { uint64_t step; struct ls_result_names streams, kinds
 struct ls_result_cell {
     const char *policy, *batches;
     struct ls_result_names units;
+    uint64_t other_dtype;
     enum ls_verdict check; const char *check_text;
     enum ls_replayed replayed; enum ls_verdict replay; const char *replay_text; /* NONE: no verdict, SAFE in its place */
     bool simulated; double sim_step_s, sim_tokens_s; uint64_t sim_peak_bytes;

@@ -52,6 +52,7 @@ static void measure(const struct ls_result *r, const struct ls_result_cell *c, s
             s->image_tokens += (double)x->image_tokens[k];
         }
     }
+    s->wrong = !s->repeats;
     s->text_tokens /= (double)n;
     s->image_tokens /= (double)n;
     s->step = ls_spread_of(seconds, n);
@@ -85,6 +86,7 @@ static void pair(const struct ls_result *r, const struct ls_result_cell *c, cons
     s->against = ls_paired_of(theirs, mine, n); /* throughputs: the times the other way round */
     s->paired = n > 0 && c != base;
     s->like_baseline = same_bits(&c->run[0], &base->run[0]);
+    s->wrong |= !s->like_baseline && !c->other_dtype;
 }
 
 static void add_name(struct ls_result_names *n, const char *name)
@@ -141,14 +143,19 @@ static void say_verdicts(struct answer *a, struct ls_str *out)
 
 static void say_losses(const struct answer *a, struct ls_str *out)
 {
-    size_t same = 0, other = 0;
-    for (size_t i = 0; i < a->r->cells; i++)
-        if (a->s->cell[i].paired)
-            *(a->s->cell[i].like_baseline && a->s->cell[i].repeats ? &same : &other) += 1;
-    if (same && !other)
-        ls_str_printf(out, "; where %s, policies give the same losses bit for bit", a->s->batches.count > 1 ? "safe with the same batches" : "safe");
+    size_t same = 0, other = 0, wrong = 0;
+    for (size_t i = 0; i < a->r->cells; i++) {
+        const struct ls_cell_summary *s = &a->s->cell[i];
+        wrong += s->wrong;
+        same += s->paired && s->like_baseline && s->repeats;
+        other += s->paired && !s->like_baseline && !s->wrong;
+    }
+    if (wrong)
+        ls_str_add(out, "; losses that should be the same are DIFFERENT");
     else if (other)
-        ls_str_add(out, "; policies give DIFFERENT losses");
+        ls_str_add(out, "; losses differ where a policy computes in another dtype");
+    else if (same)
+        ls_str_printf(out, "; where %s, policies give the same losses bit for bit", a->s->batches.count > 1 ? "safe with the same batches" : "safe");
 }
 
 struct cost { const char *batches; const struct ls_cell_summary *s; double more; }; /* more: bytes than the baseline */

@@ -25,6 +25,7 @@ struct ls_cell_summary {
     double sim_tokens;           /* of the simulated step */
     bool repeats;                /* losses and norms of all runs are the same bits */
     bool like_baseline;          /* ... and those of the baseline with the same batches; false without one */
+    bool wrong;                  /* losses or norms that ought to be the same bits are not */
     double loss_first, loss_last;
 };
 struct ls_summary {

@@ -134,6 +134,7 @@ static void write_cell(struct ls_json *j, const struct ls_result *r, const struc
     text(j, "policy", c->policy);
     text(j, "batches", c->batches);
     names(j, "units", &c->units);
+    number(j, "other_dtype", c->other_dtype);
     write_verdicts(j, c);
     ls_json_key(j, "runs");
     ls_json_array(j);

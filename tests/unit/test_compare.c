@@ -90,6 +90,33 @@ Test(compare, cells_orders_losses_and_memory)
     drop(&j);
 }
 
+/* A tower in no unit is cast by nobody: under replicate it computes as it is stored, and the losses are told to be its own. */
+Test(compare, dtypes_that_differ_explain_losses_that_do)
+{
+    char base[] = "/tmp/lockstep-compare-XXXXXX", path[100];
+    cr_assert(mkdtemp(base));
+    snprintf(path, sizeof path, "%s/s.yaml", base);
+    FILE *f = fopen(path, "w");
+    cr_assert(f);
+    fprintf(f, "lockstep: 1\nname: bf16\nquestion: q\nmodel: {inventory: %s/scenarios/models/tiny_gemma3.yaml}\nfreeze_config: {freeze_vision_tower: true}\n"
+               "distributed: {strategy: fsdp2, rules: automodel, dp_size: 2, mp_policy: {param: bf16, reduce: f32, output: bf16}, multimodal: {frozen_sharding: root}}\n"
+               "batch: {microbatches: 1, samples: [{text: 12, images: 1}], execution: any}\nstep: {clip_grad_norm: true, metrics: [loss]}\n", LS_SOURCE_DIR);
+    cr_assert_eq(fclose(f), 0);
+    struct job j;
+    struct ls_error err = { 0 };
+    struct ls_summary m;
+    struct ls_compare_options o = all(2, 0, 1);
+    o.kinds = 1;
+    cr_assert_eq(compare(&j, path, &o, &err), LS_OK, "%s", err.text);
+    ls_summary_of(&j.r, &j.arena, &m);
+    cr_expect(j.r.cell[1].other_dtype == 0 && m.cell[1].like_baseline, "per_layer casts its tower");
+    cr_expect(j.r.cell[2].other_dtype > 20 && !m.cell[2].like_baseline && !m.cell[2].wrong);
+    cr_expect(strstr(m.answer, "losses differ where a policy computes in another dtype"), "%s", m.answer);
+    drop(&j);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(rmdir(base), 0);
+}
+
 /* Threads change times, nothing else. */
 Test(compare, threads_give_the_same_bits)
 {

@@ -268,7 +268,13 @@ Test(report, summary_of_the_made_up_case)
     s.r.cell[2].run[0].norm[0] = nextafter(s.r.cell[2].run[0].norm[0], 10);
     ls_summary_of(&s.r, &s.arena, &m);
     cr_expect(!m.cell[2].like_baseline && m.cell[1].like_baseline);
-    cr_expect(strstr(m.answer, "DIFFERENT losses"), "%s", m.answer);
+    cr_expect(strstr(m.answer, "losses that should be the same are DIFFERENT") && m.cell[2].wrong && !m.cell[1].wrong, "%s", m.answer);
+    s.r.cell[2].run[3].loss[11] = s.r.cell[2].run[2].loss[11], s.r.cell[2].run[1].norm[0] = s.r.cell[2].run[0].norm[0];
+    for (size_t i = 2; i < 6; i++)
+        s.r.cell[2].run[i].norm[0] = s.r.cell[2].run[0].norm[0];
+    s.r.cell[2].other_dtype = 54; /* another dtype explains it */
+    ls_summary_of(&s.r, &s.arena, &m);
+    cr_expect(strstr(m.answer, "losses differ where a policy computes in another dtype") && !m.cell[2].wrong && !m.cell[2].like_baseline, "%s", m.answer);
     /* So is a replay that saw something else. */
     s.r.cell[4].replay = LS_SAFE;
     ls_summary_of(&s.r, &s.arena, &m);

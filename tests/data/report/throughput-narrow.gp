@@ -1,5 +1,5 @@
 # The look of every figure; the plot itself follows.
-set terminal svg size 360,302 dynamic font "Helvetica,Arial,sans-serif,12" name "f0" butt noenhanced
+set terminal svg size 360,302 dynamic background "#ffffff" font "Helvetica,Arial,sans-serif,12" name "f0" butt noenhanced
 set encoding utf8
 set border 3 lc rgb '#777777'
 set tics nomirror out scale 0.5 textcolor rgb '#1a1a1a'
