@@ -129,6 +129,9 @@ static bool issue(void *context, const struct ls_tables *t, const struct ls_op *
 static uint64_t optimizer_ps(const struct simulation *x)
 {
     const struct ls_platform *p = &x->out->platform;
+    uint64_t measured;
+    if (x->o->profile && ls_profile_step(x->o->profile, &measured))
+        return measured;
     uint64_t bytes, elements = ls_memory_trained(&x->c->plan, x->assignment->size[1], &bytes);
     double each = elements ? (double)bytes / (double)elements : 0;
     double accesses = x->setup->optimizer == LS_OPT_NO_OPTIMIZER ? 0 : x->setup->optimizer == LS_OPT_ADAMW ? 17 : 7;
@@ -160,8 +163,19 @@ static void price(struct simulation *x)
             struct ls_tokens tokens = ls_tokens_of(x->c->plan.model, x->sample[letter], &x->c->letters.letter[letter]);
             ls_work_of_round(&x->c->plan, job->tables, s, &tokens, &wo, x->arena, &p.work);
             p.ps = LS_NEW(x->arena, uint64_t, s->count);
-            for (size_t k = 0; k < s->count; k++)
-                p.ps[k] = s->op[k].pass == LS_PASS_OPT ? optimizer_ps(x) : ls_work_op_ps(&x->out->platform, &p.work, k, x->item_bytes);
+            double *kernel = calloc(p.work.kernels + 1, sizeof *kernel);
+            if (!kernel)
+                ls_out_of_memory(p.work.kernels * sizeof *kernel);
+            ls_work_kernels_ps(&x->out->platform, &p.work, x->item_bytes, kernel);
+            if (x->o->profile)
+                ls_profile_apply(x->o->profile, x->c->plan.model, job->tables, s, &p.work, kernel);
+            for (size_t k = 0; k < s->count; k++) {
+                double ps = 0.5;
+                for (size_t n = p.work.first[k]; n < p.work.first[k + 1]; n++)
+                    ps += kernel[n];
+                p.ps[k] = s->op[k].pass == LS_PASS_OPT ? optimizer_ps(x) : (uint64_t)ps;
+            }
+            free(kernel);
             ls_push(&all, p);
         }
     x->priced = ls_arena_copy(x->arena, all.at, (all.count ? all.count : 1) * sizeof *all.at);
@@ -423,6 +437,13 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
         ls_speeds_draw(spread, x->o->seed, ranks, slowness);
     }
     classify(x);
+    if (x->o->profile && !x->assignment)
+        return ls_fail(err, LS_EINPUT, LS_NOWHERE, "a raw program has no modules: a profile says nothing about it");
+    if (x->o->profile) {
+        enum ls_code known = ls_profile_check(x->o->profile, x->c->plan.model, err);
+        if (known != LS_OK)
+            return known;
+    }
     if (x->assignment)
         price(x);
     measure_memory(x);

@@ -18,6 +18,7 @@
 #include "scenario/scenario.h"
 #include "sim/fate.h"
 #include "sim/memory.h"
+#include "sim/profile.h"
 #include "sim/sim.h"
 
 /* How much slower than nominal each rank computes, in millionths (LS_SPEED_ONE: nominal; some are faster). GPUs of one model differ in
@@ -42,6 +43,7 @@ struct ls_simulate_options {
     const char *platform;                /* path; NULL: the scenario's, which must then have one */
     const struct ls_network_ops *network;
     const struct ls_nccl_tests *measured;
+    const struct ls_profile *profile;    /* measured times of modules; NULL: none */
     bool fold;
     uint32_t jitter, spread;             /* millionths: per op; of GPUs, ls_speeds_draw. 0: the scenario's */
     bool trace;

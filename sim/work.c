@@ -636,15 +636,14 @@ static double flash_efficiency(const struct ls_platform *p)
     return p->arch == LS_AMPERE ? 0.60 : 0.35;
 }
 
-uint64_t ls_work_op_ps(const struct ls_platform *p, const struct ls_round_work *w, size_t op, unsigned item_bytes)
+void ls_work_kernels_ps(const struct ls_platform *p, const struct ls_round_work *w, unsigned item_bytes, double *ps)
 {
     enum ls_dtype dtype = item_bytes == 2 ? LS_DTYPE_BF16 : LS_DTYPE_F32;
-    double peak = p->flops[dtype] > 0 ? p->flops[dtype] : p->flops[LS_DTYPE_F32], seconds = 0;
-    for (size_t k = w->first[op]; k < w->first[op + 1]; k++) {
+    double peak = p->flops[dtype] > 0 ? p->flops[dtype] : p->flops[LS_DTYPE_F32];
+    for (size_t k = 0; k < w->kernels; k++) {
         const struct ls_kernel_work *x = &w->of[k];
         double products = (x->flops - x->flash) / (peak * p->matmul_efficiency) + x->flash / (peak * flash_efficiency(p));
         double moved = x->bytes / ((double)p->hbm_Bps * p->hbm_efficiency);
-        seconds += products > moved ? products : moved;
+        ps[k] = (products > moved ? products : moved) * 1e12;
     }
-    return (uint64_t)(seconds * 1e12 + 0.5);
 }

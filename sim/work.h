@@ -74,7 +74,7 @@ struct ls_round_work {
 };
 void ls_work_of_round(const struct ls_plan *p, const struct ls_tables *t, const struct ls_segment *s, const struct ls_tokens *tokens,
                       const struct ls_work_options *o, struct ls_arena *arena, struct ls_round_work *out);
-/* Time of one op at nominal speed: kernels one after the other, each bound by its operations or its bytes. */
-uint64_t ls_work_op_ps(const struct ls_platform *p, const struct ls_round_work *w, size_t op, unsigned item_bytes);
+/* Times of all kernels at nominal speed, each bound by its operations or its bytes. ps: [w->kernels] */
+void ls_work_kernels_ps(const struct ls_platform *p, const struct ls_round_work *w, unsigned item_bytes, double *ps);
 
 #endif

@@ -16,6 +16,7 @@ enum { POLICIES = 3, AS_WRITTEN = POLICIES, ROWS_MAX = 4 * LS_DRAW_COUNT };
 struct options {
     struct ls_simulate_options sim;
     struct ls_nccl_tests measured;
+    struct ls_profile profile;
     const char *trace;
     bool no_check;
     unsigned policy[POLICIES + 1]; size_t policies;   /* AS_WRITTEN, or index */
@@ -73,9 +74,15 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     o->sim.spread = (uint32_t)spread * (LS_SPEED_ONE / 100);
     o->sim.trace = o->trace != NULL;
     o->sim.watchdog_s = (double)watchdog;
-    const char *network = ls_cli_value(cli, "network"), *collectives = ls_cli_value(cli, "collectives");
+    const char *network = ls_cli_value(cli, "network"), *collectives = ls_cli_value(cli, "collectives"), *profile = ls_cli_value(cli, "profile");
     if (network && !(o->sim.network = ls_network_find(network)))
         return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--network' is '%.40s', which this build does not have (maxmin, simgrid)", network);
+    if (profile) {
+        o->sim.profile = &o->profile;
+        rc = ls_profile_load(profile, arena, &o->profile, err);
+        if (rc != LS_OK)
+            return rc;
+    }
     if (collectives) {
         o->sim.measured = &o->measured;
         return ls_nccl_tests_load(collectives, NULL, arena, &o->measured, err);
@@ -642,6 +649,7 @@ static const struct ls_option options[] = {
     { "spread", "PERCENT", "fastest and slowest of 8 GPUs differ by so much, normally distributed; default: the scenario's `spread:`" },
     { "jitter", "PERCENT", "each computation takes up to this much more or less, by chance; default: the scenario's `jitter:`" },
     { "collectives", "FILE", "measured collectives, as nccl-tests prints them; override the formula" },
+    { "profile", "FILE", "measured times of modules (sim/profile.h); override the roofline" },
     { "network", "NAME", "maxmin (default) or simgrid" },
     { "trace", "FILE", "save the run as a Chrome trace, for ui.perfetto.dev" },
     { "watchdog", "SECONDS", "limit of PyTorch's watchdog; default: the scenario's `watchdog:`, else 600" },

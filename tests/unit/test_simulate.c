@@ -6,7 +6,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct ran { struct ls_arena arena; struct ls_names *names; struct ls_scenario s; struct ls_simulation x; };
 
@@ -135,6 +137,77 @@ Test(simulate, a_tower_in_27_units_on_1024_ranks)
     cr_expect(r[2].x.step_s <= r[0].x.step_s);
     for (int policy = 0; policy < 3; policy++)
         release(&r[policy]);
+}
+
+static const char profile_text[] = "profile: 1\ntimes:\n"
+    "  - {pass: forward, module: \"model.layers.*\", us: 20000}\n"
+    "  - {pass: backward, module: \"model.layers.*\", us: 40000}\n"
+    "  - {pass: backward, module: \"model.layers.7\", us: 50000}\n"
+    "  - {pass: step, us: 3000}\n";
+
+static void write_profile(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* 32 layers of measured times: what computes is them and the embeddings, head and loss, which keep their roofline. */
+Test(simulate, a_measured_profile_overrides_the_roofline)
+{
+    struct ls_simulate_options o = plain;
+    struct ls_profile p;
+    struct ls_arena arena;
+    struct ls_error err = { 0 };
+    struct ran with, without, half;
+    char path[] = "/tmp/lockstep-profile-XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert(fd >= 0);
+    close(fd);
+    ls_arena_init(&arena, 0);
+    write_profile(path, profile_text);
+    cr_assert_eq(ls_profile_load(path, &arena, &p, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(p.rows, 4);
+    o.spread = 1; /* millionths: as good as none */
+    run(&without, "truth/llama3-1-8b-compile", &o);
+    o.profile = &p;
+    run(&with, "truth/llama3-1-8b-compile", &o);
+    cr_expect(fabs(with.x.budget_s[LS_BUDGET_OPTIMIZER] - 0.003) < 1e-6, "%g", with.x.budget_s[LS_BUDGET_OPTIMIZER]);
+    for (size_t i = 0; i < p.rows; i++)
+        p.row[i].us *= i < 3 ? 2 : 1;
+    run(&half, "truth/llama3-1-8b-compile", &o);
+    double layers = 32 * 0.020 + 31 * 0.040 + 0.050, more = half.x.budget_s[LS_BUDGET_COMPUTE] - with.x.budget_s[LS_BUDGET_COMPUTE];
+    cr_expect(fabs(more / layers - 1) < 1e-4, "%g s more, not %g", more, layers);
+    cr_expect(with.x.budget_s[LS_BUDGET_COMPUTE] > layers && with.x.budget_s[LS_BUDGET_COMPUTE] < layers + without.x.budget_s[LS_BUDGET_COMPUTE] / 4);
+    release(&with);
+    release(&without);
+    release(&half);
+    /* What no module is called; what is no time; what is unknown. */
+    static const struct { const char *text, *says; size_t line; } bad[] = {
+        { "profile: 1\ntimes:\n  - {pass: forward, module: model.layer, us: 3}\n", "no module of the model is 'model.layer'", 3 },
+        { "profile: 1\ntimes:\n  - {pass: forward, module: model, us: -3}\n", "'us' is -3, not a time in microseconds", 3 },
+        { "profile: 1\ntimes:\n  - {pass: forward, us: 3}\n", "'module' is missing", 3 },
+        { "profile: 1\ntimes:\n  - {pass: step, module: model, us: 3}\n", "the step of the optimizer has no module", 3 },
+        { "profile: 1\ntimes:\n  - {pass: foward, module: model, us: 3}\n", "'pass' is 'foward', not one of forward, backward, recompute, step", 3 },
+        { "profile: 2\ntimes: []\n", "'profile' is 2, which is not between 1 and 1", 1 },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ran r;
+        char scenario[512];
+        write_profile(path, bad[i].text);
+        enum ls_code rc = ls_profile_load(path, &arena, &p, &err);
+        if (rc == LS_OK) {
+            snprintf(scenario, sizeof scenario, "%s/scenarios/truth/llama3-1-8b-compile.yaml", LS_SOURCE_DIR);
+            ls_arena_init(&r.arena, 0);
+            r.names = ls_names_open();
+            cr_assert_eq(ls_scenario_load(scenario, &r.arena, r.names, &r.s, &err), LS_OK);
+            rc = ls_simulate(&r.s, &o, &r.arena, &r.x, &err);
+            ls_names_close(r.names);
+            ls_arena_release(&r.arena);
+        }
+        cr_expect(rc == LS_EINPUT && strcmp(err.text, bad[i].says) == 0 && err.input.line == bad[i].line, "%s: %s", bad[i].says, err.text);
+    }
+    remove(path);
+    ls_arena_release(&arena);
 }
 
 Test(simulate, speeds_are_a_normal_sample_without_luck)
