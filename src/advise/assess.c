@@ -81,7 +81,12 @@ static size_t candidates(const struct ls_scenario *s, const struct ls_variant *g
                                      .note = "the dummy must cover every conditional module and enter the loss with weight 0" };
         out[n++].variant.run_dummy_forward = 1;
         bool native = s->runtime.version >= 213;
-        if (s->runtime.unused_params == LS_UNUSED_OFF && base.unused_params < 0) {
+        if (s->ddp.present && !s->ddp.find_unused && base.unused_params < 0) {
+            out[n] = (struct ls_repair){ .variant = base, .change = "ddp.find_unused_parameters: true",
+                                         .note = "one more all-reduce a step, and a walk over the graph" };
+            out[n++].variant.unused_params = LS_UNUSED_NATIVE;
+        }
+        if (!s->ddp.present && s->runtime.unused_params == LS_UNUSED_OFF && base.unused_params < 0) {
             out[n] = (struct ls_repair){ .variant = base, .change = native ? "unused_params: native" : "unused_params: fallback",
                                          .note = "parameters that no rank used get zero gradients: weight decay moves them" };
             out[n++].variant.unused_params = native ? LS_UNUSED_NATIVE : LS_UNUSED_FALLBACK;

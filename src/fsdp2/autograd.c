@@ -111,6 +111,7 @@ static void run_node(struct run *r, uint32_t at)
 void backward_run(struct run *r, uint32_t loss)
 {
     id_vec ready = { 0 };
+    emit_close_compute(r); /* no hook need stand between the passes: a model may have no unit */
     r->backward = true;
     r->pass = LS_PASS_B;
     count_needs(r, loss);

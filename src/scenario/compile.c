@@ -9,6 +9,8 @@ static enum ls_code check_variant(const struct ls_scenario *s, const struct ls_v
     struct ls_loc whole = { s->path, 0, 0 };
     if (s->kind == LS_PLAN_RAW && (v->frozen_sharding >= 0 || v->run_dummy_forward >= 0 || v->execution >= 0 || v->unused_params >= 0))
         return ls_fail(err, LS_EINPUT, whole, "a raw program has no policy or batch that could be changed");
+    if (s->ddp.present && (v->frozen_sharding >= 0 || v->run_dummy_forward >= 0))
+        return ls_fail(err, LS_EINPUT, whole, "'%s' decides nothing here: DDP shards nothing", v->frozen_sharding >= 0 ? "frozen_sharding" : "run_dummy_forward");
     if (s->kind == LS_PLAN_UNITS && v->frozen_sharding >= 0)
         return ls_fail(err, LS_EINPUT, whole, "'frozen_sharding' decides nothing here: 'units' lists the units");
     if (v->execution == LS_EXEC_TABLE && s->batch.execution != LS_EXEC_TABLE)
@@ -80,6 +82,8 @@ static enum ls_code make_plan(const struct ls_scenario *s, const struct ls_varia
     struct ls_runtime runtime = s->runtime;
     if (v->unused_params >= 0)
         runtime.unused_params = (enum ls_unused)v->unused_params;
+    if (s->ddp.present)
+        return ls_plan_from_units(&s->model, s->final, &s->mesh, &runtime, NULL, 0, &c->plan, &c->refusal, err);
     if (s->kind == LS_PLAN_POLICY)
         return ls_plan_from_policy(&s->model, &s->specs, s->at_sharding, s->final, &s->mesh, &runtime, policy, &c->plan, &c->refusal, err);
     struct ls_unit_input *unit = ls_arena_copy(c->arena, s->unit, s->units * sizeof *unit);
@@ -122,6 +126,20 @@ static uint32_t communicator(struct ls_compiled *c, const char *name, uint32_t d
     return id;
 }
 
+/* DDP and everything else that all ranks reduce share the default process group. */
+static enum ls_code put_ddp_around(const struct ls_scenario *s, const struct ls_variant *v, struct ls_compiled *c, struct ls_error *err)
+{
+    struct ls_ddp *ddp = ls_arena_copy(c->arena, &s->ddp, sizeof *ddp);
+    if (v->unused_params >= 0)
+        ddp->find_unused = v->unused_params != LS_UNUSED_OFF;
+    struct ls_ddp_input in = { .ddp = ddp, .model = c->plan.model, .requires_grad = c->plan.requires_grad, .rounds = &c->rounds,
+                               .inner = c->fsdp2, .tables = &c->tables };
+    in.comm = communicator(c, "dp", c->system.free_dims);
+    TRY(ls_ddp_open(&in, c->arena, &c->ddp, err));
+    c->system.replica = c->ddp;
+    return LS_OK;
+}
+
 static enum ls_code put_loop_around(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
 {
     struct ls_system *y = &c->system;
@@ -130,11 +148,12 @@ static enum ls_code put_loop_around(const struct ls_scenario *s, struct ls_compi
     in.comm = communicator(c, "dp", y->free_dims);
     if (c->loop.save_full)
         in.saved = saved_state(s, c, communicator(c, "dp_shard", y->free_dims & LS_DIM_SHARD), &in.saves);
-    c->framework = y->replica;
-    return ls_around_open(&in, c->arena, &y->replica, err);
+    TRY(ls_around_open(&in, c->arena, &c->around, err));
+    y->replica = c->around;
+    return LS_OK;
 }
 
-static enum ls_code make_system(const struct ls_scenario *s, struct ls_compiled *c, struct ls_error *err)
+static enum ls_code make_system(const struct ls_scenario *s, const struct ls_variant *v, struct ls_compiled *c, struct ls_error *err)
 {
     struct ls_system *y = &c->system;
     y->free_dims = ls_scenario_free_dims(&s->mesh);
@@ -163,7 +182,12 @@ static enum ls_code make_system(const struct ls_scenario *s, struct ls_compiled 
     }
     struct ls_compile_input in = { .plan = &c->plan, .mesh = &s->mesh, .letters = &c->framework_letters, .rounds = &c->rounds, .batch = &c->batch,
                                    .specs = &s->specs, .step = s->step, .tables = &c->tables };
-    TRY(ls_fsdp2_open(&in, c->arena, &y->replica, err));
+    if (s->ddp.present) /* its gradients are whole: the norm needs no other rank; nothing is sharded */
+        in.step.clip_grad_norm = false, in.step.validate_rank_uniform = 0;
+    TRY(ls_fsdp2_open(&in, c->arena, &c->fsdp2, err));
+    y->replica = c->fsdp2;
+    if (s->ddp.present)
+        TRY(put_ddp_around(s, v, c, err));
     if (c->loop.present)
         TRY(put_loop_around(s, c, err));
     struct ls_comm_roles *comm = LS_NEW(c->arena, struct ls_comm_roles, c->tables.comm.count + 1);
@@ -189,7 +213,7 @@ static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant
         ls_loop_events(&c->loop, s->names, c->arena);
     }
     change_policy(s, v, &policy, c->arena);
-    if (s->kind == LS_PLAN_POLICY && policy.rules == LS_RULES_PROPOSED) {
+    if (s->kind == LS_PLAN_POLICY && policy.rules == LS_RULES_PROPOSED && !s->ddp.present) {
         struct setup in = { s, &policy, &c->batch, v->run_dummy_forward == 1 };
         TRY(ls_setup_contracts(&in, c->arena, &c->refusal, err));
         if (force)
@@ -198,7 +222,7 @@ static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant
             return LS_OK;
     }
     TRY(make_plan(s, v, &policy, c, err));
-    return c->refusal.rule ? LS_OK : make_system(s, c, err);
+    return c->refusal.rule ? LS_OK : make_system(s, v, c, err);
 }
 
 enum ls_code ls_scenario_compile(const struct ls_scenario *s, const struct ls_variant *variant, bool force, struct ls_compiled *out,
@@ -222,9 +246,9 @@ void ls_compiled_release(struct ls_compiled *c)
     if (!c->arena)
         return;
     if (c->batch.model) { /* a raw program's transducer is another */
-        if (c->framework)
-            ls_around_close(c->system.replica);
-        ls_fsdp2_close(c->framework ? c->framework : c->system.replica);
+        ls_around_close(c->around);
+        ls_ddp_close(c->ddp);
+        ls_fsdp2_close(c->fsdp2);
     }
     c->tables.names = NULL; /* the scenario's */
     ls_tables_release(&c->tables);

@@ -23,8 +23,11 @@ static enum ls_code load_strategy(struct loader *l, const struct ls_yaml_node *n
     if (strategy) {
         size_t which = 0;
         TRY(ls_yaml_choice(strategy, "strategy", names, &which, l->err));
-        if (which)
+        if (which == 1 && l->s->kind == LS_PLAN_UNITS)
+            return ls_fail(l->err, LS_EINPUT, strategy->at, "'strategy' is ddp, but 'units' lists what FSDP2 shards");
+        if (which > 1)
             return ls_fail(l->err, LS_EINPUT, strategy->at, "'strategy' is %s, which is not modelled yet", names[which]);
+        l->s->ddp = (struct ls_ddp){ .present = which == 1, .broadcast_buffers = true, .at = strategy->at };
     }
     if (target) {
         const char *text;
@@ -243,6 +246,42 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
     return LS_OK;
 }
 
+static enum ls_code load_ddp(struct loader *l, const struct ls_yaml_node *distributed)
+{
+    static const char *const shards[] = { "multimodal", "reshard_after_forward", "prefetch", "enable_fsdp2_prefetch", "fsdp2_forward_prefetch_depth",
+                                          "fsdp2_backward_prefetch_depth", "mp_policy", "activation_checkpointing",
+                                          "activation_checkpointing_scope" };
+    const struct ls_yaml_node *n = ls_yaml_get(distributed, "ddp"), *v;
+    struct ls_ddp *d = &l->s->ddp;
+    if (n && !d->present)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'ddp' needs 'strategy: ddp'");
+    if (!d->present)
+        return LS_OK;
+    for (size_t k = 0; k < sizeof shards / sizeof *shards; k++)
+        if ((v = ls_yaml_get(distributed, shards[k])))
+            return ls_fail(l->err, LS_EINPUT, v->at, "'%s' is FSDP2's; with 'strategy: ddp' it has no meaning", shards[k]);
+    if (l->s->mesh.replicate != 1)
+        return ls_fail(l->err, LS_EINPUT, ls_yaml_get(distributed, "dp_replicate_size")->at, "with 'strategy: ddp' every rank is a replica: 'dp_size' says how many");
+    if (!n)
+        return LS_OK;
+    TRY(ls_yaml_map(n, "ddp", l->err));
+    TRY(ls_load_check_keys(l, n, "distributed.ddp", false));
+    if ((v = ls_yaml_get(n, "bucket_cap_mb"))) {
+        double mib = 0;
+        TRY(ls_yaml_real(v, "bucket_cap_mb", &mib, l->err));
+        if (!(mib > 0 && mib <= 1 << 20))
+            return ls_fail(l->err, LS_EINPUT, v->at, "'bucket_cap_mb' is not above 0 and at most %d", 1 << 20);
+        d->bucket_bytes = (uint64_t)(mib * 1048576);
+        d->bucket_bytes += d->bucket_bytes == 0;
+    }
+    static const char *const keys[] = { "find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view" };
+    bool view = false, *const to[] = { &d->find_unused, &d->static_graph, &d->broadcast_buffers, &view };
+    for (size_t i = 0; i < 4; i++)
+        if ((v = ls_yaml_get(n, keys[i])))
+            TRY(ls_yaml_bool(v, keys[i], to[i], l->err));
+    return LS_OK;
+}
+
 /* With explicit units only the sizes and the rules of freezing are left to say. */
 static enum ls_code check_beside_units(struct loader *l, const struct ls_yaml_node *n)
 {
@@ -265,6 +304,7 @@ enum ls_code ls_load_distributed(struct loader *l)
     TRY(ls_load_check_keys(l, n, "distributed", false));
     TRY(load_strategy(l, n));
     TRY(load_mesh(l, n));
+    TRY(load_ddp(l, n));
     if ((v = ls_yaml_get(n, "defer_fsdp_grad_sync"))) {
         TRY(ls_yaml_bool(v, "defer_fsdp_grad_sync", &l->defer_value, l->err));
         l->defer = v;

@@ -12,7 +12,7 @@
 
 /* AutoModel's are the fields of FSDP2Config, MoEParallelizerConfig, ParallelismSizes and of the freeze_config section. */
 static const struct ls_key_row rows[] = {
-    { "distributed", "strategy", H, H, 0, "fsdp2" },
+    { "distributed", "strategy", H, H, 0, "fsdp2 or ddp" },
     { "distributed", "_target_", H, H, 0, "names the strategy" },
     { "distributed", "dp_size", H, H, 0, "" },
     { "distributed", "dp_replicate_size", H, H, 0, "" },
@@ -43,6 +43,14 @@ static const struct ls_key_row rows[] = {
     { "distributed", "cp_vision_frame_sharding", R, R, 0, "AutoModel has no such key any more; write multimodal: {vision: {frame_sharding: ...}}" },
     { "distributed", "rules", H, H, 1, "" },
     { "distributed", "prefetch", H, H, 1, "" },
+
+    { "distributed", "ddp", H, H, 1, "" },
+
+    { "distributed.ddp", "bucket_cap_mb", H, H, 1, "" },
+    { "distributed.ddp", "find_unused_parameters", H, H, 1, "" },
+    { "distributed.ddp", "static_graph", H, H, 1, "" },
+    { "distributed.ddp", "broadcast_buffers", H, H, 1, "" },
+    { "distributed.ddp", "gradient_as_bucket_view", N, N, 1, "changes memory, not calls" },
 
     { "distributed.mp_policy", "param_dtype", H, H, 0, "" },
     { "distributed.mp_policy", "reduce_dtype", H, H, 0, "" },

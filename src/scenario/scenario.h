@@ -3,6 +3,7 @@
 #define LS_SCENARIO_SCENARIO_H
 
 #include "batch/batch.h"
+#include "ddp/ddp.h"
 #include "fsdp2/compile.h"
 #include "ir/system.h"
 #include "loop/loop.h"
@@ -40,6 +41,7 @@ struct ls_scenario {
     struct ls_freeze freeze;
     bool *at_sharding, *final;               /* requires_grad, as ls_multimodal_freeze says */
     struct ls_policy policy;                 /* POLICY */
+    struct ls_ddp ddp;                       /* POLICY with strategy ddp: no module is in a unit */
     struct ls_unit_input *unit; size_t units; /* UNITS */
     struct ls_entry *entry; size_t entries;
     struct ls_runtime runtime;
@@ -75,7 +77,7 @@ struct ls_compiled {
     size_t batch_letters;        /* how many have no events */
     struct ls_loop loop;         /* as the variant changed it */
     struct ls_loop_rounds loop_rounds;
-    struct ls_transducer *framework; /* what a loop is put around; else the system's own */
+    struct ls_transducer *fsdp2, *ddp, *around; /* each around the one before it; NULL where there is none */
     struct ls_letters framework_letters;
     struct ls_rounds rounds;
     struct ls_batch batch;       /* as the variant changed it; dummies have their final `active` */
