@@ -17,7 +17,15 @@ struct ls_repair {
     enum ls_verdict verdict;
     bool proved;
 };
+/* What the data make of it: execution MANIFEST. */
+struct ls_data_risk {
+    struct ls_risk risk;
+    uint64_t replicas, groups;
+    size_t classes;
+    bool proved;                         /* ranks that hold one class are safe, for every sequence: the classes decide alone */
+};
 struct ls_assessment {
+    const struct ls_data_risk *data;     /* NULL without a manifest */
     enum ls_verdict verdict;
     struct ls_variant variant;           /* what was judged */
     struct ls_compiled compiled;         /* valid until ls_assessment_release */

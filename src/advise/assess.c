@@ -36,7 +36,7 @@ static const char *seen_as(const struct ls_assessment *a)
     return NULL;
 }
 
-static enum ls_code assess_once(const struct ls_scenario *s, const struct ls_assess_options *o, const struct ls_variant *variant,
+enum ls_code assess_once(const struct ls_scenario *s, const struct ls_assess_options *o, const struct ls_variant *variant,
                                 struct ls_arena *arena, struct ls_assessment *out, struct ls_error *err)
 {
     *out = (struct ls_assessment){ .verdict = LS_UNDECIDED };
@@ -149,7 +149,9 @@ enum ls_code ls_assess(const struct ls_scenario *s, const struct ls_assess_optio
     if (rc != LS_OK)
         return rc;
     out->variant = o->variant;
-    if (o->repairs && out->verdict != LS_SAFE && out->verdict != LS_UNDECIDED && s->kind != LS_PLAN_RAW)
+    if (s->manifest && !out->compiled.refusal.rule)
+        rc = assess_data(s, o, arena, out, err);
+    if (rc == LS_OK && o->repairs && out->verdict != LS_SAFE && out->verdict != LS_UNDECIDED && s->kind != LS_PLAN_RAW)
         rc = find_repairs(s, o, arena, out, err);
     if (rc != LS_OK)
         ls_assessment_release(out);

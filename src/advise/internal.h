@@ -22,4 +22,11 @@ static inline size_t witness_microbatches(const struct ls_assessment *a)
     return n;
 }
 
+/* data.c: what a manifest makes of an assessment; another one where its order never lets ranks differ. */
+LS_MUST_USE enum ls_code assess_data(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena,
+                                     struct ls_assessment *a, struct ls_error *err);
+LS_MUST_USE enum ls_code assess_once(const struct ls_scenario *s, const struct ls_assess_options *o, const struct ls_variant *variant,
+                                     struct ls_arena *arena, struct ls_assessment *out, struct ls_error *err);
+void print_data(const struct ls_scenario *s, const struct ls_assessment *a, int label_columns, struct ls_str *out);
+
 #endif

@@ -462,6 +462,7 @@ void ls_assessment_print(const struct ls_scenario *s, const struct ls_assessment
     struct printer p = { s, a, &a->compiled.tables, out };
     if (a->verdict == LS_SAFE) {
         print_safe(&p, bold, reset);
+        print_data(s, a, LABEL_COLUMNS, out);
         return;
     }
     add_headline(&p, bold, reset);
@@ -502,6 +503,7 @@ void ls_assessment_print(const struct ls_scenario *s, const struct ls_assessment
         print_share(&p);
     else
         print_ops(&p);
+    print_data(s, a, LABEL_COLUMNS, out);
     print_repairs(&p);
     if (replay)
         ls_str_printf(out, "  %-*s%s\n", LABEL_COLUMNS, "witness", replay);

@@ -28,6 +28,21 @@ static const struct ls_yaml_node *with_policy(const struct ls_yaml_node *doc, in
     return ls_yaml_with(arena, doc, "distributed.multimodal.frozen_sharding", ls_yaml_new_scalar(arena, name[frozen_sharding], false));
 }
 
+/* The samples that a manifest stood for. */
+static const struct ls_yaml_node *samples_of(const struct ls_scenario *s, struct ls_arena *arena)
+{
+    const struct ls_yaml_node **item = LS_NEW(arena, const struct ls_yaml_node *, s->batch.samples + 1);
+    for (size_t i = 0; i < s->batch.samples; i++) {
+        const struct ls_sample *x = &s->batch.sample[i];
+        const struct { const char *key; uint64_t value; } of[] = { { "images", x->images }, { "videos", x->videos }, { "audios", x->audios } };
+        item[i] = ls_yaml_with(arena, ls_yaml_new_map(arena), "text", ls_yaml_new_uint(arena, x->text));
+        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+            if (of[k].value)
+                item[i] = ls_yaml_with(arena, item[i], of[k].key, ls_yaml_new_uint(arena, of[k].value));
+    }
+    return ls_yaml_new_list(arena, item, s->batch.samples);
+}
+
 /* A sample, or one with what the rank does by itself. */
 static const struct ls_yaml_node *cell_of(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_arena *arena, uint32_t letter)
 {
@@ -102,6 +117,8 @@ enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_as
             rows[rows_count++] = ls_yaml_new_list(arena, cells, replicas);
         }
         doc = ls_yaml_with(arena, doc, "batch.execution", NULL);
+        if (s->manifest)
+            doc = ls_yaml_with(arena, doc, "batch.samples", samples_of(s, arena));
         doc = ls_yaml_with(arena, doc, "batch.execution.table", ls_yaml_new_list(arena, rows, rows_count));
         doc = ls_yaml_with(arena, doc, "batch.schedule", ls_yaml_new_list(arena, kinds, rounds));
         if (s->loop.afters)

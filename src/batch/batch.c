@@ -14,6 +14,7 @@ const char *ls_execution_name(enum ls_execution e)
     case LS_EXEC_MODALITY_UNIFORM: return "uniform";
     case LS_EXEC_TABLE: return "table";
     case LS_EXEC_AT_LEAST_ONE: return "at_least_one";
+    case LS_EXEC_MANIFEST: return "manifest";
     }
     assert(0 && "unknown execution");
     return "";
@@ -343,6 +344,21 @@ enum ls_code ls_batch_contract(const struct ls_batch *b, const struct ls_letters
         if (!c.media)
             return ls_fail(err, LS_EINPUT, b->execution_at, "'at_least_one' needs a sample with images, videos or audios");
         break;
+    case LS_EXEC_MANIFEST: {
+        if (!b->sample_class || !mesh_dims)
+            break;
+        uint32_t *class_of = LS_NEW(arena, uint32_t, letters->count + 1);
+        for (size_t i = 0; i < b->samples; i++)
+            class_of[letters->of_sample[i]] = b->sample_class[i];
+        if (b->class_in_node && mesh_dims == (LS_DIM_REPLICATE | LS_DIM_SHARD)) {
+            c.dims[1] = LS_DIM_REPLICATE;
+            c.class_of[1] = class_of;
+            c.dims[c.levels++] = mesh_dims;
+        } else {
+            c.class_of[0] = class_of;
+        }
+        break;
+    }
     case LS_EXEC_TABLE:
         rc = table_contract(b, letters, replicas, arena, &c, err);
         break;

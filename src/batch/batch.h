@@ -27,7 +27,7 @@ struct ls_letter {
 struct ls_dummy_forward { uint32_t modality; uint32_t *role; size_t roles; bool linked; bool active; struct ls_loc at; };
 
 enum ls_execution { LS_EXEC_ANY, LS_EXEC_RANK_UNIFORM, LS_EXEC_NODE_UNIFORM, LS_EXEC_MODALITY_UNIFORM, LS_EXEC_TABLE,
-                    LS_EXEC_AT_LEAST_ONE };
+                    LS_EXEC_AT_LEAST_ONE, LS_EXEC_MANIFEST };
 /* IDLE issues nothing and keeps the state: a start node before a choice of first rounds. The others belong to a training loop
  * that says more than when its microbatches come (loop/loop.h): SKIPPED, a microbatch whose backward all ranks leave out;
  * EVAL_END, what follows the last validation batch; SAVE; NO_SAVE, all ranks decided against one. */
@@ -50,6 +50,8 @@ struct ls_batch {
                                                          and evaluation of all steps. Evaluations otherwise use the row of the
                                                          microbatch they precede (the last one after all of them) */
     uint32_t *events;                                 /* [row][replica]: what ranks do by themselves, or NULL: nothing */
+    /* MANIFEST: [samples] what ranks hold together is one class, LS_NO_ID free; NULL: any. `class_in_node`: each node its own. */
+    const uint32_t *sample_class; bool class_in_node;
     struct ls_dummy_forward *dummy; size_t dummies;
     struct ls_switch gradient_sync, all_reduce, reshard_after_backward, is_last_backward;
     enum ls_round_kind *schedule; size_t rounds;      /* of one step */

@@ -73,6 +73,30 @@ static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const 
     ls_json_uint(j, a->check.explored);
     ls_json_key(j, "seconds");
     ls_json_real(j, a->seconds);
+    ls_json_key(j, "data");
+    if (a->data) {
+        const struct ls_risk *r = &a->data->risk;
+        ls_json_object(j);
+        ls_json_key(j, "samples");
+        ls_json_uint(j, s->manifest->samples);
+        ls_json_key(j, "steps_per_epoch");
+        ls_json_uint(j, r->steps);
+        ls_json_key(j, "ordered");
+        ls_json_bool(j, r->ordered);
+        ls_json_key(j, "exact");
+        ls_json_bool(j, r->exact && a->data->proved);
+        ls_json_key(j, "step_hangs");
+        ls_json_real(j, r->step);
+        ls_json_key(j, "epoch_hangs");
+        ls_json_real(j, r->epoch);
+        ls_json_key(j, "expected_first_step");
+        ls_json_real(j, r->first);
+        ls_json_key(j, "first_step");
+        ls_json_uint(j, r->first_step);
+        ls_json_end_object(j);
+    } else {
+        ls_json_text(j, NULL);
+    }
     ls_json_key(j, "repairs");
     ls_json_array(j);
     for (size_t i = 0; i < a->repairs; i++) {

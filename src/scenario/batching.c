@@ -99,13 +99,89 @@ static enum ls_code load_uniform(struct loader *l, const struct ls_yaml_node *n)
     return LS_OK;
 }
 
+/* One sample per kind of microbatch that can come up: unions of as many kinds as a microbatch has samples. */
+static void samples_of(struct loader *l, const struct ls_manifest *m)
+{
+    struct ls_batch *b = &l->s->batch;
+    bool now[LS_KINDS], next[LS_KINDS];
+    for (size_t k = 0; k < LS_KINDS; k++)
+        now[k] = m->of_kind[k] > 0;
+    for (uint64_t i = 1; i < m->batch_size && i < LS_KINDS; i++) {
+        memcpy(next, now, sizeof now);
+        for (size_t x = 0; x < LS_KINDS; x++)
+            for (size_t y = 0; y < LS_KINDS; y++)
+                next[x | y] = next[x | y] || (now[x] && m->of_kind[y]);
+        memcpy(now, next, sizeof now);
+    }
+    b->sample = LS_NEW(l->s->arena, struct ls_sample, LS_KINDS);
+    l->s->sample_kind = LS_NEW(l->s->arena, uint8_t, LS_KINDS);
+    uint64_t text = m->text / m->samples * m->batch_size;
+    for (uint8_t k = 0; k < LS_KINDS; k++)
+        if (now[k]) {
+            l->s->sample_kind[b->samples] = k;
+            b->sample[b->samples++] = (struct ls_sample){ .text = text, .images = k & 1u, .videos = k >> 1 & 1u, .audios = k >> 2 & 1u, .at = m->at };
+        }
+}
+
+/* {manifest: FILE, keys: {...}, sampler: {...}} */
+static enum ls_code load_manifest(struct loader *l, const struct ls_yaml_node *n)
+{
+    static const char *const keys[] = { "manifest", "keys", "sampler", NULL }, *const names[] = { "text", "images", "videos", "audios", NULL };
+    static const char *const sampler_keys[] = { "batch_size", "shuffle", "seed", "drop_last", "group_by", NULL };
+    static const char *const groups[] = { "none", "media", NULL };
+    struct ls_batch *b = &l->s->batch;
+    struct ls_manifest *m = LS_NEW(l->s->arena, struct ls_manifest, 1);
+    const struct ls_yaml_node *v;
+    *m = (struct ls_manifest){ .batch_size = 1, .shuffle = true, .at = ls_yaml_get(n, "manifest")->at };
+    TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
+    b->execution = LS_EXEC_MANIFEST;
+    b->execution_at = m->at;
+    TRY(ls_load_path(l, ls_yaml_get(n, "manifest"), "manifest", false, &m->path));
+    for (size_t i = 0; i < 1 + LS_MEDIA; i++)
+        m->key[i] = names[i];
+    if ((v = ls_yaml_get(n, "keys"))) {
+        TRY(ls_yaml_check_keys(v, "keys", names, l->err));
+        for (size_t i = 0; i < 1 + LS_MEDIA; i++)
+            if (ls_yaml_get(v, names[i]))
+                TRY(ls_yaml_text(ls_yaml_get(v, names[i]), names[i], &m->key[i], l->err));
+    }
+    const struct ls_yaml_node *s = ls_yaml_get(n, "sampler");
+    if (!s)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'sampler' is missing beside 'manifest'");
+    TRY(ls_yaml_check_keys(s, "sampler", sampler_keys, l->err));
+    if (!ls_yaml_get(s, "shuffle"))
+        return ls_fail(l->err, LS_EINPUT, s->at, "'shuffle' is missing in 'sampler'");
+    TRY(ls_yaml_bool(ls_yaml_get(s, "shuffle"), "shuffle", &m->shuffle, l->err));
+    if ((v = ls_yaml_get(s, "batch_size")))
+        TRY(ls_yaml_uint(v, "batch_size", 1, 4096, &m->batch_size, l->err));
+    if ((v = ls_yaml_get(s, "seed")))
+        TRY(ls_yaml_uint(v, "seed", 0, UINT32_MAX, &m->seed, l->err));
+    if ((v = ls_yaml_get(s, "drop_last")))
+        TRY(ls_yaml_bool(v, "drop_last", &m->drop_last, l->err));
+    if ((v = ls_yaml_get(s, "group_by"))) {
+        size_t which = 0;
+        TRY(ls_yaml_choice(v, "group_by", groups, &which, l->err));
+        m->by_kind = which == 1;
+    }
+    if (!ls_scenario_replicas(&l->s->mesh))
+        return ls_fail(l->err, LS_EINPUT, m->at, "'manifest' needs a fixed number of replicas, but 'dp_size' is any");
+    if (!b->microbatches)
+        return ls_fail(l->err, LS_EINPUT, m->at, "'manifest' needs a fixed number of microbatches, but 'microbatches' is any");
+    TRY(ls_manifest_scan(m, l->s->arena, NULL, NULL, l->err));
+    l->s->manifest = m;
+    samples_of(l, m);
+    return LS_OK;
+}
+
 static enum ls_code load_execution(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const names[] = { "any", "rank_uniform", "node_uniform", "at_least_one", NULL };
     static const enum ls_execution kinds[] = { LS_EXEC_ANY, LS_EXEC_RANK_UNIFORM, LS_EXEC_NODE_UNIFORM, LS_EXEC_AT_LEAST_ONE };
-    static const char *const keys[] = { "uniform", "table", NULL };
+    static const char *const keys[] = { "uniform", "table", "manifest", NULL };
     struct ls_batch *b = &l->s->batch;
     b->execution_at = n->at;
+    if (n->kind == LS_YAML_MAP && ls_yaml_get(n, "manifest"))
+        return load_manifest(l, n);
     if (n->kind == LS_YAML_MAP) {
         TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
         if (n->count != 1)
@@ -276,13 +352,18 @@ enum ls_code ls_load_batch(struct loader *l)
     TRY(ls_yaml_check_keys(n, "batch", keys, l->err));
     *b = (struct ls_batch){ .model = &l->s->model, .microbatches = 1, .at = n->at, .execution_at = n->at };
     static const char *const needed[] = { "microbatches", "samples", "execution" };
+    const struct ls_yaml_node *execution = ls_yaml_get(n, "execution"), *samples = ls_yaml_get(n, "samples");
+    bool manifest = execution && execution->kind == LS_YAML_MAP && ls_yaml_get(execution, "manifest");
     for (size_t i = 0; i < 3; i++)
-        if (!ls_yaml_get(n, needed[i]))
+        if (!ls_yaml_get(n, needed[i]) && !(manifest && strcmp(needed[i], "samples") == 0))
             return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is missing in 'batch'", needed[i]);
+    if (manifest && samples)
+        return ls_fail(l->err, LS_EINPUT, samples->at, "'samples' cannot stand beside 'manifest', which holds them");
     TRY(load_number(l, ls_yaml_get(n, "microbatches"), "microbatches", LS_MICROBATCHES_MAX, &b->microbatches));
     if ((v = ls_yaml_get(n, "steps")))
         TRY(load_number(l, v, "steps", LS_STEPS_MAX, &b->steps));
-    TRY(load_samples(l, ls_yaml_get(n, "samples")));
+    if (!manifest)
+        TRY(load_samples(l, samples));
     TRY(load_execution(l, ls_yaml_get(n, "execution")));
     if ((v = ls_yaml_get(n, "dummy_forward")))
         TRY(load_dummies(l, v));

@@ -49,6 +49,10 @@ static void change_batch(const struct ls_scenario *s, const struct ls_variant *v
         force_dummies(s, b, arena);
     for (size_t i = 0; v->run_dummy_forward == 0 && i < b->dummies; i++)
         b->dummy[i].active = false;
+    if (v->sample_class) {
+        b->sample_class = v->sample_class;
+        b->class_in_node = v->class_in_node;
+    }
     if (v->execution < 0)
         return;
     b->execution = (enum ls_execution)v->execution;

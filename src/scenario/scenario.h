@@ -3,6 +3,7 @@
 #define LS_SCENARIO_SCENARIO_H
 
 #include "batch/batch.h"
+#include "batch/manifest.h"
 #include "ddp/ddp.h"
 #include "fsdp2/compile.h"
 #include "ir/system.h"
@@ -25,8 +26,10 @@ struct ls_variant {
     int execution;                /* enum ls_execution, or -1 */
     int unused_params;            /* enum ls_unused, or -1 */
     uint32_t agree;               /* bit set of enum ls_loop_feature: ranks decide them together */
+    const uint32_t *sample_class; /* MANIFEST: [samples], what ranks hold together; NULL: as written */
+    bool class_in_node;
 };
-#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1, 0 })
+#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1, 0, NULL, false })
 
 struct ls_scenario {
     struct ls_arena *arena;
@@ -47,6 +50,8 @@ struct ls_scenario {
     struct ls_runtime runtime;
     enum ls_level level; unsigned kernels; enum ls_start start;
     struct ls_batch batch;
+    struct ls_manifest *manifest;            /* execution MANIFEST; its kinds are the samples */
+    uint8_t *sample_kind;                    /* [samples] */
     struct ls_step_policy step;
     struct ls_loop loop;                     /* `loop`, and what of `step` the framework's compilers do not do */
     bool mean;                               /* gradient expected: mean over replicas (else sum) */
