@@ -50,7 +50,7 @@ static const struct ls_key_row rows[] = {
     { "distributed.ddp", "find_unused_parameters", H, H, 1, "" },
     { "distributed.ddp", "static_graph", H, H, 1, "" },
     { "distributed.ddp", "broadcast_buffers", H, H, 1, "" },
-    { "distributed.ddp", "gradient_as_bucket_view", N, N, 1, "changes memory, not calls" },
+    { "distributed.ddp", "gradient_as_bucket_view", N, N, 0, "changes memory, not calls" },
 
     { "distributed.mp_policy", "param_dtype", H, H, 0, "" },
     { "distributed.mp_policy", "reduce_dtype", H, H, 0, "" },

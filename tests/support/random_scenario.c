@@ -106,6 +106,11 @@ static void plan(struct draw *d, unsigned version)
 {
     struct ls_str *o = d->out;
     d->hybrid = chance(d, 25);
+    if (!d->hybrid && chance(d, 15)) { /* buckets of a few parameters */
+        ls_str_printf(o, "distributed:\n  strategy: ddp\n  dp_size: any\n  ddp: {bucket_cap_mb: %s, find_unused_parameters: %s, static_graph: %s}\n",
+                      chance(d, 50) ? "0.0002" : "25", chance(d, 60) ? "true" : "false", chance(d, 15) ? "true" : "false");
+        return;
+    }
     ls_str_add(o, "distributed:\n  strategy: fsdp2\n  dp_size: any\n");
     if (d->hybrid)
         ls_str_add(o, "  dp_replicate_size: any\n");

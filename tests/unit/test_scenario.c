@@ -93,7 +93,7 @@ static void expect_good(const char *path)
     cr_assert_eq(ls_scenario_compile(&s, &LS_AS_WRITTEN, false, &c, &err), LS_OK, "%s: %s", path, err.text);
     if (s.kind != LS_PLAN_RAW && !c.refusal.rule) {
         cr_expect(c.system.replica->letters == c.letters.count && c.letters.count > 0, "%s", path);
-        cr_expect(c.plan.units > 0 && c.system.driver.nodes > 0, "%s", path);
+        cr_expect((c.plan.units > 0) != s.ddp.present && c.system.driver.nodes > 0, "%s", path);
     }
     ls_compiled_release(&c);
 }
@@ -193,6 +193,8 @@ static const char *with_key(const struct ls_key_row *row, bool today)
     const char *open = "", *close = "";
     if (strcmp(section, "distributed.mp_policy") == 0)
         open = "mp_policy: {", close = "}";
+    else if (strcmp(section, "distributed.ddp") == 0)
+        open = "strategy: ddp, ddp: {", close = "}";
     else if (strcmp(section, "distributed.multimodal") == 0)
         open = "multimodal: {", close = "}";
     else if (strcmp(section, "distributed.multimodal.MODALITY") == 0)
