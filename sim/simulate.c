@@ -563,8 +563,10 @@ static void draw_row(struct drawing *w, enum ls_draw draw, size_t row, size_t re
         switch (e) {
         case LS_EXEC_ANY:
         case LS_EXEC_AT_LEAST_ONE:
-        case LS_EXEC_MANIFEST:
             out[x] = draw_sample(w);
+            break;
+        case LS_EXEC_MANIFEST:
+            out[x] = x && b->sample_class ? out[0] : draw_sample(w);
             break;
         case LS_EXEC_RANK_UNIFORM:
             out[x] = x ? out[0] : draw_sample(w);

@@ -123,6 +123,26 @@ static void samples_of(struct loader *l, const struct ls_manifest *m)
         }
 }
 
+/* A known order in which the ranks of a microbatch always hold one kind is a contract that says so. */
+static enum ls_code keep_kinds_together(struct loader *l, const struct ls_manifest *m)
+{
+    struct ls_batch *b = &l->s->batch;
+    struct ls_risk_input in = { .manifest = m, .groups = 1, .members = ls_scenario_replicas(&l->s->mesh), .microbatches = b->microbatches };
+    struct ls_risk r;
+    if (m->shuffle && !m->by_kind)
+        return LS_OK;
+    for (uint8_t k = 0; k < LS_KINDS; k++)
+        in.class_of[k] = k;
+    TRY(ls_manifest_risk(&in, l->s->arena, &r, l->err));
+    if (r.first_step)
+        return LS_OK;
+    uint32_t *each = LS_NEW(l->s->arena, uint32_t, b->samples + 1);
+    for (uint32_t i = 0; i < b->samples; i++)
+        each[i] = i;
+    b->sample_class = each;
+    return LS_OK;
+}
+
 /* {manifest: FILE, keys: {...}, sampler: {...}} */
 static enum ls_code load_manifest(struct loader *l, const struct ls_yaml_node *n)
 {
@@ -170,7 +190,7 @@ static enum ls_code load_manifest(struct loader *l, const struct ls_yaml_node *n
     TRY(ls_manifest_scan(m, l->s->arena, NULL, NULL, l->err));
     l->s->manifest = m;
     samples_of(l, m);
-    return LS_OK;
+    return keep_kinds_together(l, m);
 }
 
 static enum ls_code load_execution(struct loader *l, const struct ls_yaml_node *n)

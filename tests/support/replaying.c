@@ -253,7 +253,7 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
             o.seed = seed;
             ok = run_once(t, &setup, &o, gradients, false, arena, why);
         }
-        if (ok && want != LS_UNDECIDED && !(o.accounting && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE))) {
+        if (ok && want != LS_UNDECIDED && !((o.accounting || s->ddp.present) && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE))) {
             ok = ls_replay_predict(&setup, o.blocking, gradients, arena, &p, &err) == LS_OK && p.verdict == want;
             if (!ok)
                 wrong(why, ls_verdict_name(want), ls_verdict_name(p.verdict));
