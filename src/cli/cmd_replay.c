@@ -623,6 +623,7 @@ static const struct ls_example examples[] = {
     { "replay scenarios/mixed-media/per-layer-table-one-off.yaml", "the run that the table describes" },
     { "replay --witness --against check scenarios/conditional-tower/b02-skip.yaml", "does the counterexample fail as predicted?" },
     { "replay --witness --nccl-like scenarios/raw/unagreed-branch.yaml", "what NCCL would make of it" },
+    { "replay --ranks-per-process 2 --replicas 4 scenarios/conditional-tower/b03-dummy-linked.yaml", "in two processes" },
     { 0 },
 };
 const struct ls_command ls_command_replay = {
@@ -631,5 +632,7 @@ const struct ls_command ls_command_replay = {
             "that what collectives and copies did is checked element by element. A hang is a state, not a timeout: nothing can move and "
             "nothing is running. Where operators are known for every statement of the model (models/tiny_*, models/*_run), it is trained: "
             "AdamW on batches made from the seed, and losses, norms, tokens a second and step times are printed; losses have the same bits "
-            "under every schedule, and with --free. Exit status: 0 completed, or as the scenario's `expect:` says; 1 not; 3 bad input.",
+            "under every schedule, and with --free. With --comm mpi the ranks are dealt out to processes: those that mpirun has started, or "
+            "those that this command starts on this machine; verdict and losses are the same. When one process dies, all end. Exit status: "
+            "0 completed, or as the scenario's `expect:` says; 1 not; 3 bad input; 4 a process was killed, or mpirun failed.",
     .options = options, .examples = examples };

@@ -1,25 +1,37 @@
-/* Every collective of `threads` against its definition, written out in loops. Small integers: sums are exact, bits are compared. */
-#include "engine/comm/comm.h"
+/* Every collective against its definition, written out in loops, in one process and in several (threads with mailboxes, processes.h).
+ * Small integers: sums are exact, bits are compared. */
+#include "engine/comm/remote.h"
 
 #include "base/hash.h"
+#include "processes.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <string.h>
 
 enum { RANKS_MAX = 7, COUNT_MAX = 9 };
 
+static size_t per_process; /* ranks; 0: all in one */
+
+struct process { struct ls_sched *sched; struct ls_hub *hub; struct ls_world *world; enum ls_sched_end end; enum ls_code rc; };
 struct world {
-    size_t ranks;
+    size_t ranks, processes;
+    struct process process[RANKS_MAX];
+    struct post *post;
     struct ls_tables tables;
     struct ls_arena arena;
     struct ls_job job;
-    struct ls_sched *sched;
-    struct ls_hub *hub;
+    struct ls_hub *hub;          /* of the first process */
     struct ls_device *device[RANKS_MAX];
     struct ls_comm *comm[RANKS_MAX];
     struct ls_groups groups;
     struct ls_storage *in[RANKS_MAX], *out[RANKS_MAX];
 };
+
+static bool look_outside(void *context, bool idle)
+{
+    return ls_hub_outside(((struct process *)context)->hub, idle);
+}
 
 static void world_open(struct world *w, size_t ranks, uint64_t seed, bool free_running, bool nccl_like)
 {
@@ -32,11 +44,23 @@ static void world_open(struct world *w, size_t ranks, uint64_t seed, bool free_r
     w->tables.comm.at[0].parent = LS_NO_ID;
     cr_assert_eq(ls_groups_from_lists(&w->groups, &w->arena, ranks, &list, &ranks, 1, LS_NOWHERE, NULL), LS_OK);
     w->job = (struct ls_job){ .tables = &w->tables, .ranks = ranks, .comm = &w->groups };
-    w->sched = ls_sched_open(&(struct ls_sched_options){ .free = free_running, .seed = seed });
-    w->hub = ls_hub_open(&w->job, w->sched, &(struct ls_hub_options){ .nccl_like = nccl_like });
+    size_t per = per_process ? per_process : ranks;
+    w->processes = (ranks + per - 1) / per;
+    w->post = w->processes > 1 ? post_open(w->processes, per, seed) : NULL;
+    for (size_t i = 0; i < w->processes; i++) {
+        struct process *p = &w->process[i];
+        struct ls_sched_options o = { .free = free_running, .seed = seed };
+        p->world = w->post ? post_world(w->post, i) : NULL;
+        if (p->world)
+            o.outside = look_outside, o.outside_context = p;
+        p->sched = ls_sched_open(&o);
+        p->hub = ls_hub_open(&w->job, p->sched, &(struct ls_hub_options){ .nccl_like = nccl_like, .world = p->world });
+    }
+    w->hub = w->process[0].hub;
     for (uint32_t r = 0; r < ranks; r++) {
-        struct ls_device_options o = { .sched = w->sched, .streams = 2, .poison = true };
-        struct ls_comm_group g = { .member = r, .rank = member, .members = ranks, .hub = w->hub };
+        struct process *p = &w->process[r / per];
+        struct ls_device_options o = { .sched = p->sched, .streams = 2, .poison = true };
+        struct ls_comm_group g = { .member = r, .rank = member, .members = ranks, .hub = p->hub };
         cr_assert_eq(ls_device_host.open(&w->device[r], &o, NULL), LS_OK);
         g.device = w->device[r];
         cr_assert_eq(ls_comm_threads.open(&w->comm[r], &g, NULL), LS_OK);
@@ -49,8 +73,15 @@ static void world_close(struct world *w)
         ls_comm_threads.close(w->comm[r]);
         ls_device_host.close(w->device[r]);
     }
-    ls_hub_close(w->hub);
-    ls_sched_close(w->sched);
+    for (size_t i = 0; i < w->processes; i++) {
+        struct process *p = &w->process[i];
+        ls_hub_close(p->hub);
+        ls_sched_close(p->sched);
+        if (p->world)
+            p->world->ops->close(p->world);
+    }
+    if (w->post)
+        post_close(w->post);
     ls_tables_release(&w->tables);
     ls_arena_release(&w->arena);
 }
@@ -79,11 +110,24 @@ static void issue(struct world *w, size_t r, const struct ls_op *op, const uint6
     cr_assert_eq(ls_comm_threads.issue(&c, 1, NULL), LS_OK);
 }
 
+static void *run_process(void *argument)
+{
+    struct process *p = argument;
+    p->rc = ls_sched_run(p->sched, &p->end, NULL);
+    return NULL;
+}
+
 static void run(struct world *w, enum ls_sched_end want)
 {
-    enum ls_sched_end end;
-    cr_assert_eq(ls_sched_run(w->sched, &end, NULL), LS_OK);
-    cr_assert_eq(end, want);
+    pthread_t id[RANKS_MAX];
+    for (size_t i = 0; i < w->processes; i++)
+        cr_assert_eq(w->post ? pthread_create(&id[i], NULL, run_process, &w->process[i]) : (run_process(&w->process[i]), 0), 0);
+    for (size_t i = 0; i < w->processes; i++) {
+        if (w->post)
+            pthread_join(id[i], NULL);
+        cr_assert_eq(w->process[i].rc, LS_OK);
+        cr_assert_eq(w->process[i].end, want);
+    }
 }
 
 /* The reduction of element i over ranks 0 .. n-1, exact. */
@@ -119,6 +163,11 @@ static void each_case(void (*one)(size_t ranks, size_t count, enum ls_dtype dtyp
             for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
                 for (uint64_t seed = 0; seed < 3; seed++)
                     one(ranks, count, dtypes[d], seed, seed == 2 && ranks <= 3);
+    for (size_t ranks = 2; ranks <= 5; ranks++)
+        for (per_process = 1; per_process < ranks; per_process++)
+            for (size_t count = 1; count <= COUNT_MAX; count += 8)
+                one(ranks, count, dtypes[(ranks + count + per_process) % (sizeof dtypes / sizeof dtypes[0])], ranks + count, ranks == 3);
+    per_process = 0;
 }
 
 static void gather_case(size_t ranks, size_t count, enum ls_dtype dtype, uint64_t seed, bool free_running)
@@ -217,6 +266,7 @@ Test(engine_comm, all_to_all_with_counts_of_each_member)
     for (size_t ranks = 1; ranks <= 5; ranks++) {
         struct world w;
         struct ls_op op[RANKS_MAX];
+        per_process = ranks % 3; /* 0: one process */
         uint64_t counts[RANKS_MAX][RANKS_MAX];
         world_open(&w, ranks, 3, false, false);
         for (size_t r = 0; r < ranks; r++)
@@ -248,6 +298,7 @@ Test(engine_comm, messages_match_in_issue_order)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct world w;
+        per_process = seed % 2;
         struct ls_op send = ls_op_make(LS_OP_SEND), recv = ls_op_make(LS_OP_RECV);
         struct ls_storage *got[2][3];
         world_open(&w, 2, seed, seed >= 15, false);
@@ -276,6 +327,7 @@ Test(engine_comm, messages_match_in_issue_order)
     }
 }
 
+/* The first process has the first member: it is the one that tells. */
 static size_t clash(bool nccl_like, struct ls_op a, struct ls_op b, struct ls_comm_clash *out, size_t *completed)
 {
     struct world w;
@@ -298,7 +350,9 @@ Test(engine_comm, differences_are_told_or_behave_as_nccl)
 {
     struct { enum ls_comm_diff diff; bool unnoticed; } want[] = { { LS_COMM_KIND, false }, { LS_COMM_COUNT, false }, { LS_COMM_REDUCE, true },
                                                                    { LS_COMM_ROOT, false }, { LS_COMM_DTYPE, false }, { LS_COMM_DTYPE, true } };
-    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+    for (size_t n = 0; n < 2 * (sizeof want / sizeof want[0]); n++) {
+        size_t i = n / 2;
+        per_process = n % 2;
         struct ls_op a = ls_op_make(i == 3 ? LS_OP_BROADCAST : LS_OP_ALL_REDUCE), b;
         struct ls_comm_clash c;
         size_t completed;
