@@ -111,7 +111,8 @@ static void run_node(struct run *r, uint32_t at)
 void backward_run(struct run *r, uint32_t loss)
 {
     id_vec ready = { 0 };
-    emit_close_compute(r); /* no hook need stand between the passes: a model may have no unit */
+    if (!r->c->in.plan->units) /* no hook stands between the passes, and who reduces by itself needs to see where backward begins */
+        emit_close_compute(r);
     r->backward = true;
     r->pass = LS_PASS_B;
     count_needs(r, loss);
