@@ -362,7 +362,8 @@ static void print_share(struct printer *p)
     const struct ls_plan *plan = &p->a->compiled.plan;
     ls_str_printf(p->out, "  %-*s%s\n", LABEL_COLUMNS, "parameter", ls_tables_name(p->t, q->param));
     for (size_t i = 0; plan->owner && i < plan->model->params; i++)
-        if (plan->model->param[i].name == q->param && plan->owner[i] == LS_NO_ID)
+        if (plan->model->param[i].name == q->param && plan->owner[i] == LS_NO_ID &&
+            (plan->experts.ep <= 1 || plan->experts.layer[plan->model->param[i].canonical] == LS_NO_ID))
             ls_str_printf(p->out, "  %-*sno unit owns it: its gradient stays on each rank, and nothing reduces it\n", LABEL_COLUMNS, "because");
     if (p->a->verdict == LS_LOST_GRADIENT) {
         ls_str_printf(p->out, "  %-*s%zu of %zu shares; the first: rank %u, microbatch %u\n", LABEL_COLUMNS, "missing", q->missing,
@@ -386,7 +387,11 @@ static void add_sizes(struct printer *p)
             continue;
         ls_str_add(p->out, any ? ", " : "");
         any = true;
-        if (sys->size[d] == 0 || p->a->check.every_size)
+        size_t step, least;
+        ls_system_sizes(sys, d, &step, &least);
+        if ((sys->size[d] == 0 || p->a->check.every_size) && step > 1)
+            ls_str_printf(p->out, "every multiple of %zu from %zu on for %s", step, least, dim[d]);
+        else if (sys->size[d] == 0 || p->a->check.every_size)
             ls_str_printf(p->out, "every %s >= 2", dim[d]);
         else
             ls_str_printf(p->out, "%s = %zu", dim[d], sys->size[d]);

@@ -12,6 +12,7 @@ struct ls_sample {
     uint64_t text, images, videos, audios;
     /* Sizes, for the simulator alone: sequences that the text is packed into (0: 1); per call of the tower, 0: from the model. */
     uint64_t sequences, image_patches, video_patches, audio_positions;
+    bool idle_experts; /* the gates send no token of any rank to this rank's experts */
     struct ls_loc at;
 };
 
@@ -19,6 +20,8 @@ struct ls_letter {
     uint8_t count[LS_CONDITIONS_MAX];   /* how often the flow's condition holds */
     uint32_t dummy;                     /* bit set of conditions that a dummy stands in for: at most one of a modality, and only
                                            if every condition of that modality has count 0 */
+    uint64_t tokens;                    /* of text, where the dispatcher asks for equal numbers; else 0 */
+    bool idle_experts;                  /* where that makes a difference */
     uint32_t name;                      /* "text only", "1 image", "2 images + 1 video", "text only + vision dummy" */
     uint32_t events;                    /* bit set of what this rank does by itself in the round (loop/loop.h) */
     uint32_t base;                      /* the letter with the same batch and no events; of those: itself */
@@ -42,6 +45,7 @@ struct ls_batch {
     uint64_t microbatches;          /* 0: any */
     uint64_t steps;                 /* 0: any */
     struct ls_sample *sample; size_t samples;
+    bool by_tokens, by_idle_experts; /* letters tell apart how many tokens there are, and whether experts are idle */
     bool apart;                     /* a letter for every sample: ops are equal, sizes are not */
     enum ls_execution execution;
     uint32_t *uniform; size_t uniforms;               /* modalities, MODALITY_UNIFORM */
@@ -59,7 +63,7 @@ struct ls_batch {
 };
 struct ls_letters { struct ls_letter *letter; size_t count; uint32_t *of_sample; };
 /* Maps samples to letters: equal condition counts and dummies give one letter.
- *   errors  LS_EINPUT: a sample that holds a condition the model's flow lacks, counts above 2 */
+ *   errors  LS_EINPUT: a sample that holds a condition the model's flow lacks, counts above 2, more than LS_LETTERS_MAX letters */
 LS_MUST_USE enum ls_code ls_batch_letters(const struct ls_batch *b, struct ls_names *names, struct ls_arena *arena,
                                           struct ls_letters *out, struct ls_error *err);
 

@@ -60,6 +60,8 @@ static enum ls_code make_letter(const struct ls_batch *b, const struct ls_sample
                            COUNT_MAX);
         out->count[c] = (uint8_t)count;
     }
+    out->tokens = b->by_tokens ? sample->text : 0;
+    out->idle_experts = b->by_idle_experts && sample->idle_experts;
     for (size_t d = 0; d < b->dummies; d++) {
         size_t stands_for = dummy_condition(b, b->dummy[d].modality);
         bool held = false;
@@ -92,9 +94,19 @@ static uint32_t letter_name(const struct ls_batch *b, const struct ls_letter *l,
                 ls_str_printf(&text, " + %s dummy", ls_name_text(m->names, b->dummy[d].modality));
                 break;
             }
+    if (l->tokens)
+        ls_str_printf(&text, ", %" PRIu64 " tokens", l->tokens);
+    if (l->idle_experts)
+        ls_str_add(&text, ", experts idle");
     uint32_t id = ls_name_id(names, ls_str_text(&text));
     ls_str_release(&text);
     return id;
+}
+
+static bool same_letter(const struct ls_letter *a, const struct ls_letter *b)
+{
+    return a->dummy == b->dummy && a->tokens == b->tokens && a->idle_experts == b->idle_experts &&
+           memcmp(a->count, b->count, sizeof a->count) == 0;
 }
 
 enum ls_code ls_batch_letters(const struct ls_batch *b, struct ls_names *names, struct ls_arena *arena, struct ls_letters *out,
@@ -107,11 +119,12 @@ enum ls_code ls_batch_letters(const struct ls_batch *b, struct ls_names *names, 
         if (rc != LS_OK)
             return rc;
         size_t at = 0;
-        while (!b->apart && at < l.count && (l.letter[at].dummy != letter.dummy || memcmp(l.letter[at].count, letter.count, sizeof letter.count)))
+        while (!b->apart && at < l.count && !same_letter(&l.letter[at], &letter))
             at++;
         if (b->apart)
             at = l.count;
-        assert(b->apart || at < LS_LETTERS_MAX); /* three counts of 0 to 2 make 27 */
+        if (!b->apart && at == LS_LETTERS_MAX) /* numbers of tokens alone can make so many */
+            return ls_fail(err, LS_EINPUT, b->sample[i].at, "the samples make more than %d different letters", LS_LETTERS_MAX);
         if (at == l.count) {
             letter.name = letter_name(b, &letter, names);
             letter.base = (uint32_t)l.count;

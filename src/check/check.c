@@ -186,20 +186,22 @@ static enum ls_code prove_given_sizes(const struct checker *k, bool *decided)
 static enum ls_code prove_blocks(const struct checker *k, bool *decided)
 {
     size_t small = 0, along = 0;
+    bool across = false;
     for (size_t c = 0; c < k->s->replica->tables->comm.count; c++) {
         const struct ls_comm_info *info = &k->s->replica->tables->comm.at[c];
         if (info->small > 1 && (info->free_dims & k->s->free_dims)) {
             small = info->small;
             along = (info->free_dims & k->s->free_dims) & LS_DIM_SHARD ? 1 : 0;
         }
+        across = across || info->across;
     }
     if (!small || (k->s->size[along] && k->s->size[along] % small))
         return LS_OK;
     bool safe = true;
     enum ls_code rc = LS_OK;
     for (int one = 1; one >= 0 && rc == LS_OK && safe; one--) {
-        if (k->s->size[along] && (k->s->size[along] == small) != one)
-            continue;
+        if (k->s->size[along] ? (k->s->size[along] == small) != one : one && across)
+            continue; /* where there are groups across blocks, a single block is another plan */
         struct ls_unfolded u;
         struct ls_proof proof;
         struct ls_prove_options o = { .macro_states_max = k->o->macro_states_max, .work_max = UNFOLDED_WORK, .until = k->until };
@@ -325,8 +327,11 @@ static enum ls_code seen_before(const struct checker *k, const struct ls_assignm
 static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r)
 {
     size_t size[LS_FREE_DIMS], used = 0;
-    for (size_t d = 0; d < LS_FREE_DIMS; d++)
-        size[d] = !(k->s->free_dims >> d & 1) ? 1 : k->s->size[d] && r->factors ? k->s->size[d] : 2;
+    for (size_t d = 0; d < LS_FREE_DIMS; d++) {
+        size_t step, least;
+        ls_system_sizes(k->s, d, &step, &least);
+        size[d] = !(k->s->free_dims >> d & 1) ? 1 : k->s->size[d] && (r->factors || k->s->size[d] < least) ? k->s->size[d] : least;
+    }
     if (k->s->contract.extra != LS_CONTRACT_FREE) /* room for the replica that the contract asks for */
         for (size_t d = LS_FREE_DIMS; d-- > 0;)
             if (k->s->free_dims >> d & 1) {

@@ -66,14 +66,14 @@ static struct ls_ratio ratio_of(uint64_t x)
 
 enum { CHUNK = 32 }; /* shares looked at together in the second pass */
 
-/* Segment and microbatch: where any number of microbatches is allowed, segments share a label. */
-struct share { uint32_t rank, segment, microbatch, step; uint64_t times; };
+/* Segment and microbatch: where any number of microbatches is allowed, segments share a label. Place: which experts it is for, else 0. */
+struct share { uint32_t rank, segment, microbatch, step, place; uint64_t times; };
 
 /* The k-th reduction of a group. */
 struct meeting { size_t arrived; uint64_t *sum; uint32_t *rank; };
 struct group { LS_VEC(struct meeting) at; };
 
-struct skipped_step { struct ls_at at; uint32_t param, step; };
+struct skipped_step { struct ls_at at; uint32_t param, step, place; };
 
 struct walk {
     const struct ls_job *job;
@@ -82,21 +82,24 @@ struct walk {
     size_t width;              /* field elements per value */
     uint32_t *dense;           /* [names]: parameter, or LS_NO_ID */
     size_t names, params;
+    uint16_t *sources;         /* [names]: communicator whose members' samples experts see, or LS_NO_COMM */
+    bool *reduced;             /* [names]: some reduction carries it */
+    size_t places_max;         /* of the largest group of sources */
     uint32_t only;             /* second pass: the one parameter, else LS_NO_ID */
     const struct share *look; size_t looks;
     /* [ranks][params][width] */
     uint64_t *local, *input, *partial, *done;
     uint32_t *waiting;         /* [ranks][params]: reductions deposited and not finished */
     uint32_t *steps;           /* [ranks][params]: optimizer steps seen */
-    uint32_t *taken;           /* [steps_max][params]: by how many ranks */
-    uint64_t *expected;        /* [steps_max][params][width] */
+    uint32_t *taken;           /* [places_max][steps_max][params]: by how many ranks */
+    uint64_t *expected;        /* [places_max][steps_max][params][width] */
     size_t steps_max;
     size_t *segment, *op;      /* [ranks]: where each rank is */
     uint32_t *next;            /* [ranks][comms]: position on each communicator */
     struct group **group;      /* [comms][groups] */
     struct ls_arena *arena;
     bool wrong;                /* the first wrong value: by rank, then program order */
-    struct ls_at at; uint32_t wrong_param, wrong_step;
+    struct ls_at at; uint32_t wrong_param, wrong_step, wrong_place;
     uint64_t *found;           /* [width] of the wrong value; second pass: at `at` */
 };
 
@@ -105,17 +108,22 @@ static uint64_t *value(const struct walk *w, uint64_t *table, size_t row, uint32
     return table + (row * w->params + param) * w->width;
 }
 
+static uint32_t place_of(const struct walk *w, uint32_t rank, uint32_t name)
+{
+    return w->sources[name] == LS_NO_COMM ? 0 : w->job->comm[w->sources[name]].member[rank];
+}
+
 static void weigh(const struct walk *w, struct share s, uint64_t *out)
 {
     if (w->only == LS_NO_ID) {
-        uint64_t key = ls_hash_mix(ls_hash_mix(s.rank, (uint64_t)s.segment << 32 | s.microbatch), s.step);
+        uint64_t key = ls_hash_mix(ls_hash_mix(ls_hash_mix(s.rank, (uint64_t)s.segment << 32 | s.microbatch), s.step), s.place);
         for (size_t i = 0; i < w->width; i++)
             out[i] = reduce61(ls_hash(&key, sizeof key, 77 + i));
         return;
     }
     for (size_t i = 0; i < w->width; i++)
         out[i] = i < w->looks && w->look[i].rank == s.rank && w->look[i].segment == s.segment &&
-                 w->look[i].microbatch == s.microbatch && w->look[i].step == s.step;
+                 w->look[i].microbatch == s.microbatch && w->look[i].step == s.step && w->look[i].place == s.place;
 }
 
 static void add_scaled(const struct walk *w, uint64_t *to, const uint64_t *from, uint64_t factor)
@@ -130,7 +138,9 @@ static uint32_t param_of(const struct walk *w, uint32_t name)
 }
 
 static bool is_share(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
-static bool is_step(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_OPT && op->payload != LS_NO_ID; }
+static bool is_optimizer(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_OPT && op->payload != LS_NO_ID; }
+static bool is_step(const struct ls_op *op) { return is_optimizer(op) && !op->factor.num; }
+static bool is_scale(const struct ls_op *op) { return is_optimizer(op) && op->factor.num; }
 static bool is_copy(const struct ls_op *op) { return op->kind == LS_OP_COPY_IN && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
 static bool is_alone(const struct ls_op *op) { return op->kind == LS_OP_COPY_OUT && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
 static bool is_reduction(const struct ls_op *op)
@@ -210,7 +220,7 @@ static bool must_wait(const struct walk *w, uint32_t rank, const struct ls_op *o
     return false;
 }
 
-static void note_wrong(struct walk *w, struct ls_at at, uint32_t param, uint32_t step)
+static void note_wrong(struct walk *w, struct ls_at at, uint32_t param, uint32_t step, uint32_t place)
 {
     bool before = !w->wrong || at.rank < w->at.rank ||
                   (at.rank == w->at.rank && (at.segment < w->at.segment || (at.segment == w->at.segment && at.op < w->at.op)));
@@ -220,6 +230,29 @@ static void note_wrong(struct walk *w, struct ls_at at, uint32_t param, uint32_t
     w->at = at;
     w->wrong_param = param;
     w->wrong_step = step;
+    w->wrong_place = place;
+}
+
+/* Experts in no unit: what has accumulated is what the step finds. */
+static bool stays_local(const struct walk *w, uint32_t name)
+{
+    return w->sources[name] != LS_NO_COMM && !w->reduced[name];
+}
+
+static void scale(struct walk *w, uint32_t rank, const struct ls_op *op)
+{
+    const struct ls_payload *p = payload_of(w, op);
+    const uint64_t factor = ratio61(op->factor.num, op->factor.den ? op->factor.den : 1);
+    for (size_t i = 0; i < p->count; i++) {
+        uint32_t q = param_of(w, p->items[i]);
+        if (q == LS_NO_ID)
+            continue;
+        uint64_t *at[] = { value(w, w->done, rank, q), value(w, w->partial, rank, q),
+                           stays_local(w, p->items[i]) ? value(w, w->local, rank, q) : NULL };
+        for (size_t k = 0; k < sizeof at / sizeof *at; k++)
+            for (size_t e = 0; at[k] && e < w->width; e++)
+                at[k][e] = mul61(at[k][e], factor);
+    }
 }
 
 /* The optimizer's step, or its absence: the gradients are gone afterwards. */
@@ -232,24 +265,29 @@ static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
             continue;
         uint64_t *done = value(w, w->done, at.rank, q), *part = value(w, w->partial, at.rank, q), sum[CHUNK];
         uint32_t k = w->steps[at.rank * w->params + q]++;
+        uint64_t *local = value(w, w->local, at.rank, q);
+        const bool own = stays_local(w, p->items[i]);
         for (size_t e = 0; e < w->width; e++)
-            sum[e] = add61(done[e], part[e]);
+            sum[e] = add61(add61(done[e], part[e]), own ? local[e] : 0);
+        if (own)
+            memset(local, 0, w->width * sizeof *local);
         memset(done, 0, w->width * sizeof *done);
         memset(part, 0, w->width * sizeof *part);
+        const uint32_t place = place_of(w, at.rank, p->items[i]);
         if (left_out(w, op)) { /* nothing of it arrived in the parameter */
             if (w->only == LS_NO_ID)
-                ls_push(&w->skipped, (struct skipped_step){ at, q, k });
+                ls_push(&w->skipped, (struct skipped_step){ at, q, k, place });
             continue;
         }
-        w->taken[k * w->params + q]++;
+        w->taken[(place * w->steps_max + k) * w->params + q]++;
         if (w->only != LS_NO_ID) {
             if (at.rank == w->at.rank && at.segment == w->at.segment && at.op == w->at.op)
                 memcpy(w->found, sum, w->width * sizeof *sum);
             continue;
         }
-        if (memcmp(sum, value(w, w->expected, k, q), w->width * sizeof *sum) == 0)
+        if (memcmp(sum, value(w, w->expected, place * w->steps_max + k, q), w->width * sizeof *sum) == 0)
             continue;
-        note_wrong(w, at, q, k);
+        note_wrong(w, at, q, k, place);
     }
 }
 
@@ -269,8 +307,15 @@ static bool advance(struct walk *w, uint32_t rank)
                         continue;
                     uint64_t weight[CHUNK], *from = is_copy(op) ? value(w, w->local, rank, q) : value(w, w->input, rank, q);
                     if (is_share(op)) {
-                        weigh(w, (struct share){ rank, (uint32_t)w->segment[rank], op->microbatch, w->steps[rank * w->params + q], 1 }, weight);
-                        add_scaled(w, value(w, w->local, rank, q), weight, 1);
+                        struct share one = { rank, (uint32_t)w->segment[rank], op->microbatch, w->steps[rank * w->params + q],
+                                             place_of(w, rank, p->items[i]), 1 };
+                        const struct ls_groups *g = op->sources == LS_NO_COMM ? NULL : &w->job->comm[op->sources];
+                        const uint32_t first = g ? g->first[g->group[rank]] : 0, last = g ? g->first[g->group[rank] + 1] : 1;
+                        for (uint32_t m = first; m < last; m++) {
+                            one.rank = g ? g->rank[m] : rank;
+                            weigh(w, one, weight);
+                            add_scaled(w, value(w, w->local, rank, q), weight, 1);
+                        }
                         continue;
                     }
                     add_scaled(w, is_copy(op) ? value(w, w->input, rank, q) : value(w, w->partial, rank, q), from, 1);
@@ -280,9 +325,13 @@ static bool advance(struct walk *w, uint32_t rank)
                 if (op->kind == LS_OP_ALL_REDUCE && must_wait(w, rank, op))
                     return moved;
                 deposit(w, rank, op);
-            } else if (is_step(op)) {
+            } else if (is_optimizer(op)) {
                 if (must_wait(w, rank, op))
                     return moved;
+                if (is_scale(op)) {
+                    scale(w, rank, op);
+                    continue;
+                }
                 step(w, (struct ls_at){ rank, (uint32_t)w->segment[rank], (uint32_t)w->op[rank] }, op);
             }
         }
@@ -299,7 +348,7 @@ static bool flow(struct walk *w)
     w->done = LS_NEW(w->arena, uint64_t, cells * w->width);
     w->waiting = LS_NEW(w->arena, uint32_t, cells);
     w->steps = LS_NEW(w->arena, uint32_t, cells);
-    w->taken = LS_NEW(w->arena, uint32_t, w->steps_max * w->params);
+    w->taken = LS_NEW(w->arena, uint32_t, w->places_max * w->steps_max * w->params);
     w->segment = LS_NEW(w->arena, size_t, ranks);
     w->op = LS_NEW(w->arena, size_t, ranks);
     w->next = LS_NEW(w->arena, uint32_t, ranks * comms);
@@ -329,12 +378,22 @@ static void number_params(struct walk *w)
         for (size_t s = 0; s < w->job->rank[r].count; s++)
             for (size_t o = 0; o < w->job->rank[r].segment[s]->count; o++) {
                 const struct ls_op *op = &w->job->rank[r].segment[s]->op[o];
-                if (!is_share(op) && !is_step(op))
+                if (!is_share(op) && !is_step(op) && !is_copy(op))
                     continue;
                 steps += is_step(op);
                 const struct ls_payload *p = payload_of(w, op);
                 for (size_t i = 0; i < p->count; i++) {
                     assert(p->items[i] < w->names);
+                    if (is_copy(op)) {
+                        w->reduced[p->items[i]] = true;
+                        continue;
+                    }
+                    if (is_share(op) && op->sources != LS_NO_COMM) {
+                        const struct ls_groups *g = &w->job->comm[op->sources];
+                        w->sources[p->items[i]] = op->sources;
+                        for (uint32_t k = 0; k < g->groups; k++)
+                            w->places_max = g->first[k + 1] - g->first[k] > w->places_max ? g->first[k + 1] - g->first[k] : w->places_max;
+                    }
                     if (w->dense[p->items[i]] == LS_NO_ID)
                         w->dense[p->items[i]] = (uint32_t)w->params++;
                 }
@@ -357,10 +416,17 @@ static void each_share(struct walk *w, void (*see)(struct walk *w, void *context
                 const struct ls_payload *p = payload_of(w, op);
                 for (size_t i = 0; i < p->count; i++) {
                     uint32_t q = w->dense[p->items[i]];
-                    if (is_step(op))
+                    if (is_step(op)) {
                         steps[q]++;
-                    else
-                        see(w, context, q, (struct share){ r, (uint32_t)s, op->microbatch, steps[q], 1 });
+                        continue;
+                    }
+                    struct share share = { r, (uint32_t)s, op->microbatch, steps[q], place_of(w, r, p->items[i]), 1 };
+                    const struct ls_groups *g = op->sources == LS_NO_COMM ? NULL : &w->job->comm[op->sources];
+                    const uint32_t first = g ? g->first[g->group[r]] : 0, last = g ? g->first[g->group[r] + 1] : 1;
+                    for (uint32_t m = first; m < last; m++) {
+                        share.rank = g ? g->rank[m] : r;
+                        see(w, context, q, share);
+                    }
                 }
             }
     }
@@ -370,19 +436,20 @@ static void expect(struct walk *w, void *context, uint32_t param, struct share s
 {
     uint64_t weight[CHUNK];
     weigh(w, share, weight);
-    add_scaled(w, value(w, w->expected, share.step, param), weight, *(const uint64_t *)context);
+    add_scaled(w, value(w, w->expected, share.place * w->steps_max + share.step, param), weight, *(const uint64_t *)context);
 }
 
-struct list { uint32_t param, step; LS_VEC(struct share) all; };
+struct list { uint32_t param, step, place; LS_VEC(struct share) all; };
 
 static void collect(struct walk *w, void *context, uint32_t param, struct share share)
 {
     struct list *list = context;
-    (void)w;
-    if (param != list->param || share.step != list->step)
+    const bool grouped = w->places_max > 1; /* else equal shares come in a row */
+    if (param != list->param || share.step != list->step || share.place != list->place)
         return;
-    for (size_t k = list->all.count; k-- > 0 && list->all.at[k].rank == share.rank;)
-        if (list->all.at[k].segment == share.segment && list->all.at[k].microbatch == share.microbatch) {
+    for (size_t k = list->all.count; k-- > 0 && (grouped || list->all.at[k].rank == share.rank);)
+        if (list->all.at[k].rank == share.rank && list->all.at[k].segment == share.segment &&
+            list->all.at[k].microbatch == share.microbatch) {
             list->all.at[k].times++;
             return;
         }
@@ -392,7 +459,7 @@ static void collect(struct walk *w, void *context, uint32_t param, struct share 
 /* Exact coefficients of the shares of the wrong parameter at the wrong step. */
 static enum ls_verdict explain(struct walk *first, struct ls_share_problem *out)
 {
-    struct list list = { .param = first->wrong_param, .step = first->wrong_step };
+    struct list list = { .param = first->wrong_param, .step = first->wrong_step, .place = first->wrong_place };
     each_share(first, collect, &list);
     const struct share *shares = list.all.at;
     size_t count = list.all.count;
@@ -448,18 +515,23 @@ enum ls_code ls_check_gradients(const struct ls_job *job, bool mean, enum ls_ver
     *out = LS_SAFE;
     w.dense = LS_NEW(&scratch, uint32_t, w.names);
     memset(w.dense, 0xff, w.names * sizeof *w.dense);
+    w.sources = LS_NEW(&scratch, uint16_t, w.names);
+    memset(w.sources, 0xff, w.names * sizeof *w.sources);
+    w.reduced = LS_NEW(&scratch, bool, w.names);
+    w.places_max = 1;
     number_params(&w);
     uint64_t factor = mean ? ratio61(1, job->ranks) : 1;
-    w.expected = LS_NEW(&scratch, uint64_t, ls_mul_size(w.steps_max, w.params * w.width));
+    w.expected = LS_NEW(&scratch, uint64_t, ls_mul_size(ls_mul_size(w.places_max, w.steps_max), w.params * w.width));
     each_share(&w, expect, &factor);
     enum ls_code rc = LS_OK;
     if (w.params && !flow(&w))
         rc = ls_fail(err, LS_EUNDECIDED, LS_NOWHERE, "gradients depend on each other in a cycle that no stream or event orders");
     for (size_t i = 0; rc == LS_OK && i < w.skipped.count; i++) {
         const struct skipped_step *x = &w.skipped.at[i];
-        const uint64_t *expected = value(&w, w.expected, x->step, x->param);
-        if (w.taken[x->step * w.params + x->param] && (expected[0] || expected[1])) /* somebody had a gradient for it */
-            note_wrong(&w, x->at, x->param, x->step);
+        const size_t row = x->place * w.steps_max + x->step;
+        const uint64_t *expected = value(&w, w.expected, row, x->param);
+        if (w.taken[row * w.params + x->param] && (expected[0] || expected[1])) /* somebody had a gradient for it */
+            note_wrong(&w, x->at, x->param, x->step, x->place);
     }
     ls_vec_release(&w.skipped);
     if (rc == LS_OK && w.wrong)

@@ -1,12 +1,16 @@
 /* src/check/gradient.h -- symbolic execution of gradients over a job that completed.
  *
  * The value of a gradient buffer is the multiset of (rank, microbatch) shares with a rational factor. Ops carry what is needed:
- *   compute, pass B, payload P       adds this rank's share of this microbatch to each parameter in P's items
+ *   compute, pass B, payload P       adds this rank's share of this microbatch to each parameter in P's items; with `sources`, the
+ *                                    shares of every member of the rank's group: these are experts, and a rank's place in the group
+ *                                    says which ones it has
  *   copy_in, pass B, payload P       moves the accumulated shares of P's items into the reduction buffer of op.unit
  *   reduce_scatter, all_reduce (unit, payload P)   combines the members' buffers of that unit
+ *   compute, pass OPT, factor        scales what the step will find
  *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
- *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do)
- * Expected: each share once, with factor 1 / replicas (mean) or 1 (sum). */
+ *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do).
+ *                                    Of experts that no reduction carries, what has accumulated is there
+ * Expected: each share once, with factor 1 / replicas (mean) or 1 (sum); of experts, the shares for those of the rank. */
 #ifndef LS_CHECK_GRADIENT_H
 #define LS_CHECK_GRADIENT_H
 

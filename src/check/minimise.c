@@ -8,22 +8,13 @@
 
 enum { TUPLES_MAX = 4096, MACRO_STATES_MAX = 20000, WORK_MAX = 20000000 };
 
-static size_t step_of(const struct ls_system *s, uint32_t dim)
-{
-    size_t step = 1;
-    for (size_t c = 0; c < s->replica->tables->comm.count; c++) {
-        const struct ls_comm_info *info = &s->replica->tables->comm.at[c];
-        if ((info->free_dims & dim) && info->small > step)
-            step = info->small;
-    }
-    return step;
-}
-
 static bool size_fits(const struct ls_system *s, size_t d, size_t n)
 {
     if (!(s->free_dims >> d & 1))
         return n == 1;
-    return n >= 2 && (!s->size[d] || s->size[d] == n) && n % step_of(s, 1u << d) == 0;
+    size_t step, least;
+    ls_system_sizes(s, d, &step, &least);
+    return s->size[d] ? n == s->size[d] && n >= 2 : n >= least && n % step == 0;
 }
 
 size_t ls_meshes(const struct ls_system *s, size_t most, struct ls_arena *arena, size_t (**out)[LS_FREE_DIMS])

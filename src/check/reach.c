@@ -41,7 +41,7 @@ enum ls_code ls_reach_all(const struct ls_system *s, size_t most, struct ls_aren
                 ls_push(&segment, step.role[y]);
                 ls_push(&role, y);
                 for (size_t k = 0; k < step.role[y]->count; k++)
-                    out->factors = out->factors || (ls_op_is_collective(&step.role[y]->op[k]) && step.role[y]->op[k].factor.num);
+                    out->factors = out->factors || step.role[y]->op[k].factor.num;
             }
             for (size_t n = 0; n < d->nexts; n++) {
                 uint32_t pair[2] = { d->next[n], step.next };

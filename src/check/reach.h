@@ -10,7 +10,7 @@ struct ls_reach {
     LS_VEC(struct ls_reached) at;
     const struct ls_segment **segment; size_t segments, *role_of; /* distinct segments by role */
     bool complete;
-    bool factors;     /* some reduction has a factor of its own */
+    bool factors;     /* some reduction or step has a factor of its own */
 };
 /* False in `complete` when there are more than `most` pairs. Owned by `arena` but for `at`: ls_vec_release. */
 LS_MUST_USE enum ls_code ls_reach_all(const struct ls_system *s, size_t most, struct ls_arena *arena, struct ls_reach *out,

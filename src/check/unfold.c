@@ -146,7 +146,7 @@ bool ls_unfold(const struct ls_system *s, const size_t size[LS_FREE_DIMS], size_
         struct ls_groups groups = { 0 };
         ls_system_groups(s, c, size, arena, &groups);
         comm[c] = (struct ls_comm_roles){ groups.group, groups.member };
-        u->tables.comm.at[c].free_dims = u->tables.comm.at[c].small = 0;
+        u->tables.comm.at[c].free_dims = u->tables.comm.at[c].small = u->tables.comm.at[c].across = 0;
     }
     *out = (struct ls_unfolded){ .system = *s, .replicas = replicas, .along = LS_FREE_DIMS, .letter = letter };
     out->system.replica = &u->base;
@@ -185,6 +185,8 @@ bool ls_unfold_blocks(const struct ls_system *s, size_t d, size_t k, bool one, s
         const struct ls_comm_info *info = &s->replica->tables->comm.at[c];
         if (info->small && (info->small != k || (info->free_dims & s->free_dims) != dim))
             return false;
+        if (info->across && (info->across != k || !(info->free_dims & dim)))
+            return false;
     }
     struct unfolded_transducer *u = open_transducer(s, k, letter, letters, arena);
     struct ls_comm_roles *comm = LS_NEW(arena, struct ls_comm_roles, u->tables.comm.count);
@@ -192,7 +194,7 @@ bool ls_unfold_blocks(const struct ls_system *s, size_t d, size_t k, bool one, s
         struct ls_comm_info *info = &u->tables.comm.at[c];
         const uint32_t *old = s->comm[c].order;
         uint32_t *part = LS_NEW(arena, uint32_t, k * roles), *order = LS_NEW(arena, uint32_t, k * roles), most = 0, latest = 0;
-        bool spans = info->free_dims & dim;
+        bool spans = (info->free_dims & dim) && !info->across;
         for (size_t y = 0; y < roles; y++) {
             most = s->comm[c].part[y] != LS_NO_ID && s->comm[c].part[y] > most ? s->comm[c].part[y] : most;
             latest = old && old[y] != LS_NO_ID && old[y] > latest ? old[y] : latest;
@@ -206,7 +208,7 @@ bool ls_unfold_blocks(const struct ls_system *s, size_t d, size_t k, bool one, s
         comm[c] = (struct ls_comm_roles){ part, old ? order : NULL };
         if (info->small || one)
             info->free_dims &= ~dim;
-        info->small = 0;
+        info->small = info->across = 0;
     }
     *out = (struct ls_unfolded){ .system = *s, .replicas = k, .along = d, .letter = letter };
     out->system.replica = &u->base;

@@ -123,17 +123,6 @@ bool ls_contract_allows(const struct ls_system *s, const struct ls_assignment *a
 /* Replica positions with a history each; the others copy the one that shares their deepest agent. */
 struct spot { size_t at[LS_FREE_DIMS]; const struct history *history; };
 
-static uint32_t small_of(const struct ls_fold *f, uint32_t dim)
-{
-    uint32_t most = 1;
-    for (size_t c = 0; c < f->comms; c++) {
-        const struct ls_comm_info *info = &f->system->replica->tables->comm.at[c];
-        if ((info->free_dims & dim) && info->small > most)
-            most = info->small;
-    }
-    return most;
-}
-
 /* Sizes: what the spots need, at least two in a dimension that exists, exactly the given size where one is given. */
 static bool choose_sizes(const struct ls_fold *f, const size_t need[LS_FREE_DIMS], size_t size[LS_FREE_DIMS])
 {
@@ -142,11 +131,12 @@ static bool choose_sizes(const struct ls_fold *f, const size_t need[LS_FREE_DIMS
         size[d] = 1;
         if (!(f->system->free_dims & dim))
             continue;
-        size[d] = need[d] > 2 ? need[d] : 2;
-        uint32_t small = small_of(f, dim);
-        if (size[d] % small)
-            size[d] += small - size[d] % small;
-        if (f->system->size[d] && size[d] > f->system->size[d])
+        size_t step, least;
+        ls_system_sizes(f->system, d, &step, &least);
+        size[d] = need[d] > least ? need[d] : least;
+        if (size[d] % step)
+            size[d] += step - size[d] % step;
+        if (f->system->size[d] && need[d] > f->system->size[d])
             return false;
         if (f->system->size[d])
             size[d] = f->system->size[d];
@@ -231,7 +221,8 @@ static bool assign(const struct ls_fold *f, const struct ls_path *p, const struc
                 continue;
             found = true;
             if (!s->size[d]) {
-                size_t step = small_of(f, 1u << d);
+                size_t step, least;
+                ls_system_sizes(s, d, &step, &least);
                 extra[d] = need[d] > 1 ? need[d] : 1;
                 while (size[d] <= extra[d])
                     size[d] += step;

@@ -226,7 +226,7 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
                                    .interrupted = &interrupted, .world = p->world, .accounting = !r->trained && bytes > DATA_MAX };
     r->accounting = e.accounting;
-    gradients = gradients && !e.accounting;
+    gradients = gradients && !e.accounting && r->setup.params;
     rc = r->trained ? train(s, o, vlm, &e, arena, r, err) : ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
     if (rc != LS_OK || r->seen.observed.interrupted || !o->against || p->silent)
         return rc;

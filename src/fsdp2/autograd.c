@@ -75,6 +75,13 @@ static void count_needs(struct run *r, uint32_t loss)
     ls_vec_release(&todo);
 }
 
+/* No token of any rank went to this rank's experts, and their pass does not put zeros in place of a gradient. */
+static bool idle_expert(const struct run *r, uint32_t param)
+{
+    const struct ls_expert_plan *x = &r->c->in.plan->experts;
+    return x->ep > 1 && x->idle_without_gradient && r->letter->idle_experts && x->layer[param] != LS_NO_ID;
+}
+
 static void run_node(struct run *r, uint32_t at)
 {
     /* Hooks and recomputation may add nodes, so node pointers do not survive them. */
@@ -88,15 +95,21 @@ static void run_node(struct run *r, uint32_t at)
         return;
     const struct node *n = &r->node.at[at];
     switch (n->kind) {
-    case NODE_LEAF:
+    case NODE_LEAF: {
+        const uint32_t experts = experts_layer(r, n->flow);
+        if (experts != LS_NO_ID)
+            experts_combine_backward(r, experts);
         emit_compute(r, n->module, (struct ls_kernel){ .what = LS_KERNEL_BACKWARD, .statement = n->flow->id, .instance = n->instance },
                      n->flow->param, n->flow->params);
+        if (experts != LS_NO_ID)
+            experts_dispatch_backward(r, experts, n->tokens_grad, n->weights_grad);
         break;
+    }
     case NODE_POST_BACKWARD:
         unit_post_backward(r, n->unit);
         break;
     case NODE_ACCUMULATE:
-        if (!n->defined)
+        if (!n->defined || idle_expert(r, n->param))
             break;
         r->now.grad[n->param] = GRAD_FRESH;
         emit_share(r, n->param);

@@ -26,9 +26,25 @@ static void run_release(struct run *r)
     carried_release(r->c, &r->now);
 }
 
+/* is_last_backward is one flag of all units of a root; setting it on any of them sets it for all. Where the root itself is not
+ * reached, AutoModel's two calls are what sets it: before the first and before the last microbatch. */
+static void set_last_backward(struct run *r)
+{
+    const struct ls_plan *plan = r->c->in.plan;
+    for (uint32_t k = 0; k < r->now.contexts; k++) {
+        bool root = !plan->unit[r->now.context[k].root].always_reduces, any = false;
+        for (uint32_t u = 0; u < plan->units; u++)
+            any |= r->now.unit[u].context == k && !plan->unit[u].always_reduces;
+        if (root || (any && (r->round->microbatch == 0 || r->round->last)))
+            r->now.context[k].last_backward = r->round->is_last_backward;
+    }
+}
+
 static void microbatch(struct run *r)
 {
     const struct ls_model *m = r->c->in.plan->model;
+    if (!r->eval)
+        set_last_backward(r);
     r->accumulate = malloc((m->params + 1) * sizeof *r->accumulate);
     if (!r->accumulate)
         ls_out_of_memory(m->params * sizeof *r->accumulate);
@@ -43,10 +59,13 @@ static void microbatch(struct run *r)
         emit_stop(r, LS_NO_ID, "loss_without_gradient: nothing that the loss depends on requires gradient");
     for (size_t i = 0; i < r->c->in.plan->units; i++)
         r->now.unit[i].before.count = 0; /* never read again, see state.c */
-    /* Gradients of parameters in no unit stay where they are and decide nothing. */
+    /* Gradients of parameters in no unit stay where they are and decide nothing else. */
     for (size_t i = 0; i < m->params; i++)
-        if (r->c->in.plan->owner[i] == LS_NO_ID)
+        if (r->c->in.plan->owner[i] == LS_NO_ID) {
+            if (r->now.grad[i] && r->c->in.plan->experts.ep > 1) /* that there is one decides what is clipped */
+                r->now.sharded[i] = SHARDED_GRAD_OWN;
             r->now.grad[i] = GRAD_NONE;
+        }
 }
 
 static const struct ls_segment *keep_segment(struct compiler *c, const ls_op_vec *ops)
@@ -139,7 +158,7 @@ static const char *letter_name(const struct ls_transducer *t, uint32_t letter)
     return ls_name_text(c->names, c->in.letters->letter[letter].name);
 }
 
-static uint32_t add_comm(struct compiler *c, const char *name, uint32_t free_dims, uint32_t small)
+uint32_t add_comm(struct compiler *c, const char *name, uint32_t free_dims, uint32_t small)
 {
     uint32_t id = ls_tables_comm(c->in.tables, name);
     c->in.tables->comm.at[id].free_dims = free_dims;
@@ -160,11 +179,12 @@ static void open_comms(struct compiler *c)
         c->comm_replicate = add_comm(c, "dp_replicate", replicate, 0);
     if (c->in.step.metrics || c->in.step.validate_rank_uniform)
         c->comm_dp = add_comm(c, "dp", shard | replicate, 0);
+    experts_open(c);
     c->comm_small = LS_NEW(c->arena, uint32_t, plan->units);
     for (size_t i = 0; i < plan->units; i++) {
         const struct ls_unit *u = &plan->unit[i];
         c->comm_small[i] = LS_NO_ID;
-        if (u->reshard != LS_RESHARD_SMALL || u->reshard_size <= 1 || u->reshard_size >= c->shard || !u->params)
+        if (u->reshard != LS_RESHARD_SMALL || u->mesh != LS_UNIT_DP || u->reshard_size <= 1 || u->reshard_size >= c->shard || !u->params)
             continue;
         /* Every fully_shard call makes a mesh, and so a communicator, of its own. */
         char name[256];
@@ -203,6 +223,10 @@ static void open_checkpointed(struct compiler *c)
     const struct ls_plan *plan = c->in.plan;
     const struct ls_model *m = plan->model;
     c->checkpointed = LS_NEW(c->arena, bool, m->modules);
+    if (plan->checkpointed) {
+        memcpy(c->checkpointed, plan->checkpointed, m->modules * sizeof *c->checkpointed);
+        return;
+    }
     for (size_t i = 1; plan->checkpoint_activations && i < m->modules; i++) {
         if (m->module[m->module[i].parent].container == LS_NOT_CONTAINER || m->module[i].container != LS_NOT_CONTAINER)
             continue;
@@ -252,6 +276,8 @@ enum ls_code ls_fsdp2_open(const struct ls_compile_input *in, struct ls_arena *a
     c->names = in->tables->names;
     c->shard = in->mesh->shard == LS_SIZE_ANY ? 2 : in->mesh->shard;
     c->replicate = in->mesh->replicate == LS_SIZE_ANY ? 2 : in->mesh->replicate;
+    if (in->plan->experts.ep > 1 && in->mesh->shard == LS_SIZE_ANY)
+        c->shard = 2 * in->plan->experts.ep; /* sizes any means multiples */
     for (uint32_t i = 0; i < in->plan->units; i++)
         if (in->plan->unit[i].reshard == LS_RESHARD_SMALL && in->mesh->shard == LS_SIZE_ANY)
             /* k must divide the size: sizes any means multiples of k, of which the smallest above k is compiled. */
@@ -268,6 +294,9 @@ enum ls_code ls_fsdp2_open(const struct ls_compile_input *in, struct ls_arena *a
     open_covered(c);
     emit_open(c);
     c->step_cause = ls_tables_cause(in->tables, "step", in->step.at);
+    char dispatcher[64];
+    snprintf(dispatcher, sizeof dispatcher, "dispatcher: %s", ls_dispatcher_name(in->plan->experts.dispatcher));
+    c->expert_cause = in->plan->experts.ep > 1 ? ls_tables_cause(in->tables, dispatcher, in->plan->experts.at) : LS_NO_ID;
     c->state_text = ls_names_open();
     struct carried first = carried_first(c);
     c->t = (struct ls_transducer){ .tables = in->tables, .roles = 1, .letters = in->letters->count, .step = step,

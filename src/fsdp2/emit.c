@@ -92,10 +92,17 @@ void emit_link(struct run *r, struct ls_kernel *kernel, uint32_t instance, uint3
 void emit_compute(struct run *r, uint32_t module, struct ls_kernel kernel, const uint32_t *params, size_t count)
 {
     struct ls_tables *t = r->c->in.tables;
+    const bool experts = kernel.what == LS_KERNEL_ACCUMULATE && r->c->comm_dispatch != LS_NO_ID &&
+                         r->c->in.plan->experts.layer[kernel.statement] != LS_NO_ID;
+    if (r->open_compute && r->open_experts != experts)
+        emit_close_compute(r);
+    r->open_experts = experts;
     if (!r->open_compute) {
         struct ls_op *op = emit(r, LS_OP_COMPUTE, LS_STREAM_D, LS_NO_ID);
         op->module = module == LS_NO_ID ? LS_NO_ID : r->c->in.plan->model->module[module].name;
         op->kernel = (uint32_t)t->kernel.count;
+        if (experts)
+            op->sources = (uint16_t)r->c->comm_dispatch;
         r->open_compute = true;
     }
     ls_push(&t->kernel, kernel);
@@ -187,7 +194,7 @@ void emit_open(struct compiler *c)
         uint64_t shard = 0;
         for (size_t p = 0; p < u->params; p++) {
             names[p] = plan->model->param[u->param[p]].name;
-            shard += ls_param_shard_elements(&plan->model->param[u->param[p]], c->shard);
+            shard += ls_plan_shard_elements(plan, u->param[p], c->shard);
         }
         /* Told apart from the reduction of the same parameters by its name: ops of different kinds never pair anyway. */
         c->gather_payload[i] = ls_tables_payload(c->in.tables, ls_name_text(c->names, u->name), names, u->params, shard);

@@ -113,10 +113,16 @@ static void run_operation(struct run *r, struct scope *s, const struct ls_flow *
         emit_link(r, &kernel, bound ? in->at[own].instance : LS_ABSENT, bound ? in->at[own].from : f->in[i]);
         own += bound;
     }
+    const uint32_t experts = experts_layer(r, f);
+    if (experts != LS_NO_ID)
+        experts_dispatch(r, experts);
     kernel.zero_linked = own < in->count;
     for (; own < in->count; own++)
         emit_link(r, &kernel, in->at[own].instance, in->at[own].from);
     emit_compute(r, module, kernel, f->param, f->params);
+    /* Recomputation stops when all is there that was saved; bringing the outputs back saves nothing. */
+    if (experts != LS_NO_ID && r->saved_last != f)
+        experts_combine(r, experts);
     grad = grad && r->gradient && !f->no_grad;
     uint32_t node = LS_NO_ID;
     if (grad) {
@@ -124,6 +130,8 @@ static void run_operation(struct run *r, struct scope *s, const struct ls_flow *
         r->node.at[node].module = module;
         r->node.at[node].flow = f;
         r->node.at[node].instance = instance;
+        r->node.at[node].tokens_grad = in->count > 0 && in->at[0].grad;
+        r->node.at[node].weights_grad = in->count > 1 && in->at[1].grad;
         for (size_t i = 0; i < in->count; i++)
             node_feed(r, node, &in->at[i]);
         for (size_t i = 0; i < f->params; i++)
@@ -152,13 +160,16 @@ static bool registered(const struct run *r, const struct ls_flow *f)
     return false;
 }
 
-/* The last operation of a flow that runs now: recomputation stops there. */
-static const struct ls_flow *last_operation(const struct run *r, const struct ls_flow *body, size_t count)
+/* The last operation of a flow that runs now: recomputation stops there. `saves`: the last one with parameters. */
+static const struct ls_flow *last_operation(const struct run *r, const struct ls_flow *body, size_t count, bool saves)
 {
     for (size_t i = count; i-- > 0;) {
         const struct ls_flow *f = &body[i], *in = NULL;
-        if (f->kind == LS_FLOW_OP || (f->kind == LS_FLOW_CALL && f->leaf))
-            return f;
+        if (f->kind == LS_FLOW_OP || (f->kind == LS_FLOW_CALL && f->leaf)) {
+            if (!saves || f->params)
+                return f;
+            continue;
+        }
         if (f->kind == LS_FLOW_WHEN) {
             bool held = false;
             for (size_t k = 0; k < LS_CONDITIONS_MAX; k++)
@@ -166,7 +177,7 @@ static const struct ls_flow *last_operation(const struct run *r, const struct ls
             if (f->when ? !held : held)
                 continue;
         }
-        in = last_operation(r, f->body, f->count);
+        in = last_operation(r, f->body, f->count, saves);
         if (in)
             return in;
     }
@@ -391,7 +402,8 @@ void forward_recompute(struct run *r, uint32_t at)
     r->accumulate = spare;
     r->pass = LS_PASS_R;
     r->gradient = true;
-    r->recompute_last = last_operation(r, f->body, f->count);
+    r->recompute_last = last_operation(r, f->body, f->count, false);
+    r->saved_last = last_operation(r, f->body, f->count, true);
     value_vec in = { 0 };
     for (size_t i = 0; i < r->regions.at[at].in.count; i++) {
         struct value v = r->regions.at[at].in.at[i];
@@ -400,7 +412,7 @@ void forward_recompute(struct run *r, uint32_t at)
     }
     run_inside(r, NULL, f, &in);
     ls_vec_release(&in);
-    r->recompute_last = NULL;
+    r->recompute_last = r->saved_last = NULL;
     r->stop_recompute = false;
     r->accumulate = accumulate;
     while (r->node.count > nodes) {

@@ -20,12 +20,22 @@ struct context_state *unit_context(struct run *r, uint32_t unit)
 bool unit_alone(const struct run *r, uint32_t unit)
 {
     /* A shard group of one rank issues no collective. The small mesh has at least two ranks. */
-    return r->c->shard == 1 && r->now.unit[unit].sharding != SHARDED_SMALL;
+    return unit_ranks(r, unit) == 1 && r->now.unit[unit].sharding != SHARDED_SMALL;
 }
 
-uint64_t padded_shard(const struct run *r, uint32_t param, size_t ranks)
+size_t unit_ranks(const struct run *r, uint32_t unit)
 {
-    return ls_param_shard_elements(&r->c->in.plan->model->param[param], ranks);
+    return ls_plan_unit_ranks(r->c->in.plan, unit, r->c->shard);
+}
+
+bool unit_hsdp(const struct run *r, uint32_t unit)
+{
+    return r->c->replicate > 1 && unit_of(r, unit)->mesh == LS_UNIT_DP;
+}
+
+uint64_t padded_shard(const struct run *r, uint32_t param)
+{
+    return ls_plan_shard_elements(r->c->in.plan, param, r->c->shard);
 }
 
 static enum ls_reshard reshard_of(const struct run *r, uint32_t unit)
@@ -38,7 +48,7 @@ static enum ls_reshard reshard_of(const struct run *r, uint32_t unit)
         return root ? LS_RESHARD_FALSE : LS_RESHARD_TRUE;
     }
     case LS_RESHARD_SMALL:
-        return u->reshard_size == 1 ? LS_RESHARD_FALSE : u->reshard_size == r->c->shard ? LS_RESHARD_TRUE : LS_RESHARD_SMALL;
+        return u->reshard_size == 1 ? LS_RESHARD_FALSE : u->reshard_size == unit_ranks(r, unit) ? LS_RESHARD_TRUE : LS_RESHARD_SMALL;
     case LS_RESHARD_TRUE:
         /* Up to 2.7 the root never freed its parameters after forward, whatever was asked for. */
         if (r->c->in.plan->runtime.version <= 207 && r->now.context[r->now.unit[unit].context].root == unit)
@@ -100,14 +110,14 @@ void unit_unshard(struct run *r, uint32_t unit, enum training training)
     unsigned ci = apart ? context_stream(r, unit, LS_STREAM_CI) : LS_STREAM_D;
     unsigned g = apart ? context_stream(r, unit, LS_STREAM_G) : LS_STREAM_D;
     bool small = s->sharding == SHARDED_SMALL;
-    size_t ranks = small ? u->reshard_size : r->c->shard;
+    size_t ranks = small ? u->reshard_size : unit_ranks(r, unit);
     uint64_t in = 0, in_bytes = 0;
     enum ls_dtype dtype = gather_dtype(r, unit, u->param[0]);
     bool mixed = false;
     for (size_t i = 0; i < u->params; i++) {
-        uint64_t n = padded_shard(r, u->param[i], r->c->shard);
+        uint64_t n = padded_shard(r, u->param[i]);
         if (small)
-            n = n * r->c->shard / u->reshard_size;
+            n = n * unit_ranks(r, unit) / u->reshard_size;
         enum ls_dtype d = gather_dtype(r, unit, u->param[i]);
         mixed |= d != dtype;
         in += n;
@@ -122,7 +132,7 @@ void unit_unshard(struct run *r, uint32_t unit, enum training training)
     emit_range(r, gather_buffer(r, unit, slot), true);
     emit_wait_stream(r, g, ci);
     struct ls_op *op = emit(r, LS_OP_ALL_GATHER, g, unit);
-    op->comm = (uint16_t)(small ? r->c->comm_small[unit] : r->c->comm_shard);
+    op->comm = (uint16_t)(small ? r->c->comm_small[unit] : u->mesh == LS_UNIT_EXPERTS ? r->c->comm_experts : r->c->comm_shard);
     op->dtype = (uint8_t)dtype;
     op->count = in;
     op->payload = r->c->gather_payload[unit];
@@ -138,7 +148,7 @@ void free_gathered(struct run *r, uint32_t unit, uint32_t slot)
 
 static uint64_t full_bytes(const struct run *r, uint32_t unit, uint32_t param)
 {
-    return padded_shard(r, param, r->c->shard) * r->c->shard * ls_dtype_bytes(gather_dtype(r, unit, param));
+    return padded_shard(r, param) * unit_ranks(r, unit) * ls_dtype_bytes(gather_dtype(r, unit, param));
 }
 
 static void resize(struct run *r, uint32_t unit, bool full)

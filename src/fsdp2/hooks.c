@@ -88,7 +88,8 @@ static void lazy_init(struct run *r, uint32_t unit)
         (void)id;
     }
     r->now.context[k] = (struct context_state){ .root = unit, .forward_root = LS_NO_ID, .kept_gather = LS_NO_ID,
-                                                .last_forward = LS_NO_ID, .last_reduced = { LS_NO_ID, LS_NO_ID } };
+                                                .last_forward = LS_NO_ID, .last_reduced = { LS_NO_ID, LS_NO_ID },
+                                                .last_backward = plan->unit[unit].always_reduces || r->round->is_last_backward };
 }
 
 static void root_pre_forward(struct run *r, uint32_t unit)
@@ -326,7 +327,7 @@ void unit_final_callback(struct run *r, uint32_t queued_by)
     uint32_t context = r->now.unit[queued_by].context;
     struct context_state *k = &r->now.context[context];
     const struct ls_plan *plan = r->c->in.plan;
-    bool last_backward = r->round->is_last_backward;
+    bool last_backward = k->last_backward;
     emit_mark(r, "final_backward", queued_by);
     if (rewritten(r))
         k->forward_root = LS_NO_ID;

@@ -5,6 +5,7 @@
  *   hooks.c     what FSDP2 does before and after forward and backward of a unit
  *   gather.c    all-gathers and their buffers
  *   reduce.c    reductions of gradients and their buffers
+ *   experts.c   what goes to the experts of other ranks and comes back
  *   emit.c      ops, events, buffers, payloads
  *   state.c     what a rank carries from round to round, canonical
  *   compile.c   the transducer */
@@ -49,6 +50,7 @@ struct context_state {
     bool callback_queued;
     uint32_t last_reduced[2];  /* unit whose reduction was the last on S and on A since the last backward, LS_NO_ID */
     bool all_reduce_first;     /* A was used before S */
+    bool last_backward;        /* is_last_backward, which all its units share */
     LS_VEC(struct reduce_entry) reduces;   /* reduce_scatter_states */
 };
 
@@ -77,6 +79,7 @@ struct node {
     uint64_t order;            /* sequence number; ACCUMULATE has the highest */
     uint32_t needs;            /* gradients still to come */
     bool reached;
+    bool tokens_grad, weights_grad; /* LEAF of experts: which of its inputs carry gradient */
     uint64_t defined;          /* bit set of outputs whose gradient has come; the others' is undefined */
     LS_VEC(struct edge) next;  /* producers of its inputs */
     LS_VEC(struct edge) hooks; /* pre-backward hooks on outputs: node is the unit */
@@ -109,6 +112,7 @@ struct run {                   /* one call of step() */
     bool eval;
     bool stop_recompute;       /* early stop of a recomputation */
     const struct ls_flow *recompute_last;
+    const struct ls_flow *saved_last; /* recomputation: the last call that saves something for backward */
     uint32_t region;           /* current checkpoint region in forward */
     LS_VEC(struct node) node;
     uint32_t *accumulate;      /* [params] node of its AccumulateGrad in this graph, LS_NO_ID */
@@ -117,7 +121,7 @@ struct run {                   /* one call of step() */
     bool holds;
     id_vec callbacks;          /* units that queued their root's final callback, in order */
     id_vec shares;             /* parameters whose gradient the open compute op yields */
-    bool open_compute;
+    bool open_compute, open_experts; /* the compute op that still grows; it holds gradients of experts */
     uint32_t instances;        /* executions of flow statements so far */
     uint32_t dummy;            /* in a dummy forward: condition + 1; 0 outside */
     value_vec linked;          /* outputs of the dummy that still have to enter the loss */
@@ -133,11 +137,13 @@ struct compiler {
     struct ls_names *names;
     struct buffers buffer;
     uint32_t comm_shard, comm_replicate, comm_reduce, comm_dp;
+    uint32_t comm_experts, comm_dispatch; /* ep_shard; the dispatcher's. LS_NO_ID */
+    uint32_t comm_ep;          /* of gradient norms over ep, LS_NO_ID */
     uint32_t *comm_small;      /* [units] */
     size_t shard, replicate;   /* sizes compiled for: any is 2 */
     uint32_t *unit_cause;      /* [units] */
     uint32_t *gather_payload;  /* [units] */
-    uint32_t step_cause;
+    uint32_t step_cause, expert_cause;
     uint32_t *own_unit;        /* [modules] unit whose hooks sit on the module, LS_NO_ID */
     bool *checkpointed;        /* [modules] calls are recomputed in backward because the plan says so */
     uint8_t *covered;          /* [conditions][modules] COVERED inside a covered module, AROUND_COVERED above one */
@@ -178,7 +184,9 @@ unsigned context_stream(const struct run *r, uint32_t unit, unsigned stream);
 /* gather.c */
 struct context_state *unit_context(struct run *r, uint32_t unit);
 bool unit_alone(const struct run *r, uint32_t unit);
-uint64_t padded_shard(const struct run *r, uint32_t param, size_t ranks);
+size_t unit_ranks(const struct run *r, uint32_t unit); /* that share it */
+bool unit_hsdp(const struct run *r, uint32_t unit);
+uint64_t padded_shard(const struct run *r, uint32_t param);
 enum ls_dtype gather_dtype(const struct run *r, uint32_t unit, uint32_t param);
 bool rewritten(const struct run *r);
 void unit_unshard(struct run *r, uint32_t unit, enum training training);
@@ -204,6 +212,20 @@ void backward_run(struct run *r, uint32_t loss);
 uint32_t forward_run(struct run *r);             /* the loss node, or LS_NO_ID when nothing carries gradient */
 void forward_recompute(struct run *r, uint32_t region);
 
+/* compile.c */
+uint32_t add_comm(struct compiler *c, const char *name, uint32_t free_dims, uint32_t small); /* a communicator over the mesh */
+
+/* experts.c: around the experts of a layer, an index into model->moe. LS_NO_ID from experts_layer: no experts, or all are here */
+void experts_open(struct compiler *c);
+uint32_t experts_layer(const struct run *r, const struct ls_flow *f);
+void experts_dispatch(struct run *r, uint32_t layer);
+void experts_combine(struct run *r, uint32_t layer);
+void experts_combine_backward(struct run *r, uint32_t layer);
+void experts_dispatch_backward(struct run *r, uint32_t layer, bool tokens_grad, bool weights_grad);
+void experts_step(struct run *r); /* before clipping: the factor of their gradients */
+void experts_clip(struct run *r);
+void experts_update_bias(struct run *r);
+
 /* state.c */
 struct carried carried_first(struct compiler *c);
 struct carried carried_copy(struct compiler *c, const struct carried *from);
@@ -212,6 +234,7 @@ void carried_release(const struct compiler *c, struct carried *s); /* frees the 
 uint32_t carried_intern(struct compiler *c, const struct carried *s);
 
 /* step.c */
+struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char *payload, enum ls_reduce reduce, uint64_t count);
 void step_begin(struct run *r);  /* before a microbatch: the uniformity check */
 void step_before_call(struct run *r, uint32_t module); /* the same where it must not be: in the hook of a conditional module */
 void step_end(struct run *r);    /* clipping, metrics, optimizer */

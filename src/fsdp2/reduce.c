@@ -124,9 +124,9 @@ static bool keeps_reduce_dtype(const struct run *r, uint32_t unit)
     return u->reduce_dtype != LS_DTYPE_NONE && u->reduce_dtype != u->param_dtype;
 }
 
-static void reduce_ops(const struct run *r, enum ls_dtype dtype, bool hsdp, enum ls_reduce *op, uint32_t *before, uint32_t *after)
+static void reduce_ops(const struct run *r, uint32_t unit, enum ls_dtype dtype, enum ls_reduce *op, uint32_t *before, uint32_t *after)
 {
-    size_t ranks = r->c->shard * (hsdp ? r->c->replicate : 1);
+    size_t ranks = unit_ranks(r, unit) * (unit_hsdp(r, unit) ? r->c->replicate : 1);
     *before = *after = 1;
     if (dtype == LS_DTYPE_F32 || dtype == LS_DTYPE_BF16) {
         *op = ranks == 1 ? LS_REDUCE_SUM : LS_REDUCE_AVG;
@@ -144,7 +144,7 @@ static void view_output(struct run *r, const id_vec *params, enum ls_dtype dtype
     const struct ls_model *m = r->c->in.plan->model;
     uint64_t cast = 0, all = 0;
     for (size_t i = 0; i < params->count; i++) {
-        uint64_t n = padded_shard(r, params->at[i], r->c->shard);
+        uint64_t n = padded_shard(r, params->at[i]);
         all += n;
         cast += m->param[params->at[i]].dtype != dtype ? n : 0;
     }
@@ -174,7 +174,7 @@ static void repack_partial(struct run *r, uint32_t unit, const id_vec *params)
             in |= params->at[k] == u->param[i];
         same &= in == (r->now.partial[u->param[i]] != 0);
         r->now.partial[u->param[i]] = in;
-        shard += in ? padded_shard(r, u->param[i], r->c->shard) : 0;
+        shard += in ? padded_shard(r, u->param[i]) : 0;
     }
     if (s->partial && !same) { /* a new tensor takes its place */
         uint32_t old = s->partial_slot;
@@ -190,7 +190,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     struct unit_state *s = &r->now.unit[unit];
     struct context_state *k = unit_context(r, unit);
     const struct ls_unit *u = unit_of(r, unit);
-    bool hsdp = r->c->replicate > 1, alone = r->c->shard == 1;
+    bool hsdp = unit_hsdp(r, unit), alone = unit_ranks(r, unit) == 1;
     if (u->reduce_dtype != LS_DTYPE_NONE) {
         dtype = u->reduce_dtype;
     } else if (rewritten(r)) { /* the dtype in which gradients accumulate: the parameters' own */
@@ -201,13 +201,13 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     }
     enum ls_reduce op_kind;
     uint32_t before, after;
-    reduce_ops(r, dtype, hsdp, &op_kind, &before, &after);
+    reduce_ops(r, unit, dtype, &op_kind, &before, &after);
     if (hsdp && rewritten(r))
         repack_partial(r, unit, params);
     uint64_t shard = 0;
     id_vec names = { 0 };
     for (size_t i = 0; i < params->count; i++) {
-        shard += padded_shard(r, params->at[i], r->c->shard);
+        shard += padded_shard(r, params->at[i]);
         ls_push(&names, r->c->in.plan->model->param[params->at[i]].name);
     }
     uint32_t payload = ls_tables_payload(r->c->in.tables, ls_name_text(r->c->names, u->name), names.at, names.count, shard);
@@ -215,10 +215,10 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     uint32_t slot = input_slot(r, unit), in = input_buffer(r, unit, slot);
     uint32_t output = new_slot(r, unit), out = output_buffer(r, unit, output);
     unsigned stream = context_stream(r, unit, LS_STREAM_S);
-    emit_memory(r, LS_OP_ALLOC, "rs_in", unit, LS_STREAM_D, in, shard * r->c->shard * ls_dtype_bytes(dtype));
+    emit_memory(r, LS_OP_ALLOC, "rs_in", unit, LS_STREAM_D, in, shard * unit_ranks(r, unit) * ls_dtype_bytes(dtype));
     struct ls_op *op = emit(r, LS_OP_COPY_IN, LS_STREAM_D, unit);
     op->payload = payload;
-    op->bytes = 2 * shard * r->c->shard * ls_dtype_bytes(dtype);
+    op->bytes = 2 * shard * unit_ranks(r, unit) * ls_dtype_bytes(dtype);
     emit_range(r, in, true);
     emit_wait_stream(r, stream, LS_STREAM_D);
     emit_memory(r, LS_OP_ALLOC, "rs_out", unit, stream, out, shard * ls_dtype_bytes(dtype));
@@ -226,7 +226,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         op = emit(r, LS_OP_COPY_OUT, stream, unit); /* a copy instead of a collective */
     } else {
         op = emit(r, LS_OP_REDUCE_SCATTER, stream, unit);
-        op->comm = (uint16_t)r->c->comm_reduce;
+        op->comm = (uint16_t)(u->mesh == LS_UNIT_EXPERTS ? r->c->comm_experts : r->c->comm_reduce);
         op->dtype = (uint8_t)dtype;
         op->reduce = (uint8_t)op_kind;
         op->count = shard;
@@ -315,10 +315,15 @@ static void keep_gradients(struct run *r, uint32_t unit)
     }
 }
 
+static bool reduces_now(const struct run *r, uint32_t unit)
+{
+    return r->round->gradient_sync || unit_of(r, unit)->always_reduces;
+}
+
 static void fallback_zeros(struct run *r, uint32_t unit)
 {
     const struct ls_unit *u = unit_of(r, unit);
-    if (u->unused_params != LS_UNUSED_FALLBACK || r->now.unit[unit].group != PRE_BACKWARD || !r->round->gradient_sync ||
+    if (u->unused_params != LS_UNUSED_FALLBACK || r->now.unit[unit].group != PRE_BACKWARD || !reduces_now(r, unit) ||
         !r->now.unit[unit].ever_unsharded)
         return;
     for (size_t i = 0; i < u->params; i++)
@@ -380,8 +385,9 @@ void unit_post_backward(struct run *r, uint32_t unit)
     for (size_t i = 0; i < u->params; i++)
         if (r->now.accumulated[u->param[i]])
             r->now.grad[u->param[i]] = GRAD_NONE; /* folded in */
-    if (!r->round->gradient_sync) {
-        if (r->round->reshard_after_backward)
+    const bool reshards = r->round->reshard_after_backward || u->always_reduces;
+    if (!reduces_now(r, unit)) {
+        if (reshards)
             unit_reshard(r, unit);
         keep_gradients(r, unit);
         return;
@@ -389,7 +395,7 @@ void unit_post_backward(struct run *r, uint32_t unit)
     id_vec params = { 0 };
     enum ls_dtype dtype = LS_DTYPE_NONE;
     bool mixed = collect_gradients(r, unit, &params, &dtype);
-    if (r->round->reshard_after_backward)
+    if (reshards)
         unit_reshard(r, unit);
     r->holds = false;
     if (runtime->version >= 213)

@@ -116,6 +116,9 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         }
         ls_str_add(out, ";");
     }
+    for (size_t i = 0; i < plan->model->params; i++)
+        if (plan->owner[i] == LS_NO_ID && s->sharded[i])
+            ls_str_printf(out, "free %zu;", i);
     for (size_t i = 0; i < s->contexts; i++) {
         const struct context_state *k = &s->context[i];
         ls_str_printf(out, "root %u %d ", k->root, k->callback_queued);
@@ -127,6 +130,8 @@ void carried_text(const struct compiler *c, const struct carried *s, struct ls_s
         ls_str_add(out, " ");
         add_id(out, k->last_forward);
         ls_str_add(out, k->all_reduce_first ? " A" : " ");
+        if (plan->unit[k->root].always_reduces) /* else every microbatch sets it anew */
+            ls_str_add(out, k->last_backward ? "l" : "n");
         add_id(out, k->last_reduced[0]);
         ls_str_add(out, " ");
         add_id(out, k->last_reduced[1]);

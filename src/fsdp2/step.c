@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char *payload, enum ls_reduce reduce, uint64_t count)
+struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char *payload, enum ls_reduce reduce, uint64_t count)
 {
     struct ls_op *op = emit(r, LS_OP_ALL_REDUCE, LS_STREAM_D, LS_NO_ID);
     op->comm = (uint16_t)comm;
@@ -91,7 +91,11 @@ void step_end(struct run *r)
     const struct ls_plan *plan = r->c->in.plan;
     const struct ls_step_policy *policy = &r->c->in.step;
     r->pass = LS_PASS_OPT;
-    if (policy->clip_grad_norm && r->c->shard > 1)
+    if (plan->experts.ep > 1)
+        experts_step(r);
+    if (policy->clip_grad_norm && plan->experts.ep > 1)
+        experts_clip(r);
+    else if (policy->clip_grad_norm && r->c->shard > 1)
         scalar_all_reduce(r, r->c->comm_shard, "grad norm", LS_REDUCE_SUM, 1);
     id_vec names = { 0 };
     for (uint32_t i = 0; i < plan->model->params; i++)
@@ -103,6 +107,8 @@ void step_end(struct run *r)
     op->payload = ls_tables_payload(r->c->in.tables, "optimizer", names.at, names.count, 0);
     op->module = ls_name_id(r->c->names, "optimizer");
     ls_vec_release(&names);
+    if (plan->experts.ep > 1)
+        experts_update_bias(r);
     for (size_t i = 0; i < policy->metrics; i++) {
         /* Logged as a Python number: the host waits for the result. */
         scalar_all_reduce(r, r->c->comm_dp, ls_name_text(r->c->names, policy->metric[i]), LS_REDUCE_SUM, 1)->blocking = true;

@@ -122,5 +122,6 @@ struct ls_op ls_op_make(enum ls_op_kind kind)
     return (struct ls_op){
         .kind = (uint8_t)kind, .peer = -1, .counts = LS_NO_ID, .symbol = LS_NO_ID, .payload = LS_NO_ID,
         .event = LS_NO_ID, .range = LS_NO_ID, .unit = LS_NO_ID, .module = LS_NO_ID, .cause = LS_NO_ID, .kernel = LS_NO_ID,
+        .sources = LS_NO_COMM,
     };
 }

@@ -69,6 +69,7 @@ struct ls_ratio { uint32_t num, den; }; /* {0, 0}: none given, means 1 */
 /* What an op reads or writes: `buffer` indexes ls_tables.buffer; a range of bytes, count 0 means the whole buffer. */
 struct ls_range { uint32_t buffer; bool write; uint64_t offset, bytes; };
 
+#define LS_NO_COMM 0xffffu /* "none" in `sources` */
 #define LS_NO_ID 0xffffffffu /* "none" in every uint32_t field below */
 
 /* One operation of the model inside a compute op. Within a round every execution of a flow statement has a number, its
@@ -110,6 +111,8 @@ struct ls_op {
     struct ls_ratio factor; /* reduction factor (PREMUL, pre- or post-division) */
     uint32_t value;     /* decide: what this rank contributes */
     uint32_t then_count, else_count; /* decide: the ops that follow, if the agreed value is non-zero, and the ones after those if it is zero */
+    uint16_t sources;   /* compute, pass B: the gradients in its payload are of the samples of every member of this rank's group of
+                           that communicator (experts see the tokens of all of them); LS_NO_COMM: of this rank's own */
     uint64_t flops, bytes; /* compute: work for the simulator; alloc: bytes */
     uint16_t stage, chunk; /* pipeline */
     uint32_t microbatch;   /* from 0 within the step */

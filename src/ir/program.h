@@ -17,7 +17,8 @@
 struct ls_comm_info {
     uint32_t name;
     uint32_t free_dims;
-    uint32_t small;          /* > 0: groups of this many consecutive members of free_dims (reshard_after_forward = k) */
+    uint32_t small;          /* > 0: groups of this many consecutive members of free_dims (reshard_after_forward = k, expert parallelism) */
+    uint32_t across;         /* > 0: across blocks of this many consecutive members, those with the same place in theirs (expert sharding) */
     uint32_t parent;         /* communicator whose members create it together (lazy or split), or LS_NO_ID: exists from the start */
     struct ls_loc at;
 };

@@ -12,11 +12,37 @@ static size_t replicas_of(const size_t size[LS_FREE_DIMS])
     return ls_mul_size(size[0], size[1]);
 }
 
+void ls_system_sizes(const struct ls_system *s, size_t dim, size_t *step, size_t *least)
+{
+    const struct ls_tables *t = s->replica->tables;
+    *step = 1;
+    *least = 2;
+    for (size_t c = 0; c < t->comm.count; c++) {
+        const struct ls_comm_info *info = &t->comm.at[c];
+        if (!(info->free_dims >> dim & 1))
+            continue;
+        if (info->small > *step)
+            *step = info->small;
+        if (info->across > *step)
+            *step = info->across;
+        if (2 * (size_t)info->across > *least)
+            *least = 2 * (size_t)info->across;
+    }
+    if (*least < *step)
+        *least = *step;
+}
+
 /* A group is found by the coordinates outside the communicator's dimensions, the block along them, and the part. */
 struct layout {
     size_t keep[LS_FREE_DIMS], span[LS_FREE_DIMS]; /* sizes of the dimensions outside and inside */
     size_t block, blocks;                          /* members along the spanned dimensions that form one group */
+    size_t across;                                 /* > 0: blocks are of this size, and a group has one member of each */
 };
+
+static size_t group_along(const struct layout *l, size_t along)
+{
+    return l->across ? along % l->across : along / l->block;
+}
 
 static struct layout layout_of(const struct ls_comm_info *info, const size_t size[LS_FREE_DIMS])
 {
@@ -31,6 +57,8 @@ static struct layout layout_of(const struct ls_comm_info *info, const size_t siz
     if (info->small && info->small < all)
         l.block = info->small;
     l.blocks = (all + l.block - 1) / l.block;
+    if (info->across)
+        l.across = l.blocks = info->across < all ? info->across : all;
     return l;
 }
 
@@ -88,7 +116,7 @@ void ls_system_groups(const struct ls_system *s, uint32_t comm, const size_t siz
             out->group[rank] = out->member[rank] = LS_NO_ID;
             if (dense[y] == LS_NO_ID)
                 continue;
-            size_t cell = (keep * l.blocks + along / l.block) * parts + dense[y];
+            size_t cell = (keep * l.blocks + group_along(&l, along)) * parts + dense[y];
             if (!name[cell])
                 name[cell] = (uint32_t)++out->groups;
             out->group[rank] = name[cell] - 1;

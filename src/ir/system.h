@@ -87,7 +87,10 @@ struct ls_assignment {
 /* Builds the job of an assignment. Rank = replica * roles + role. */
 LS_MUST_USE enum ls_code ls_system_job(const struct ls_system *s, const struct ls_assignment *a, struct ls_arena *arena,
                                        struct ls_job *out, struct ls_error *err);
-/* Groups of a mesh communicator for given sizes (free_dims, small, roles). */
+/* What a free dimension of any size may be: a multiple of `step` that is at least `least`. Groups of a fixed number of members
+ * need multiples of it; groups across such blocks need two blocks, since without them the plan is another. */
+void ls_system_sizes(const struct ls_system *s, size_t dim, size_t *step, size_t *least);
+/* Groups of a mesh communicator for given sizes (free_dims, small, across, roles). */
 void ls_system_groups(const struct ls_system *s, uint32_t comm, const size_t size[LS_FREE_DIMS], struct ls_arena *arena,
                       struct ls_groups *out);
 

@@ -53,13 +53,15 @@ enum ls_code ls_mesh_make(const struct ls_mesh_input *in, struct ls_mesh *out, s
         m.shard = (size_t)(dp / replicate);
     }
     if (ep > 1) {
-        if (any)
-            return ls_fail(err, LS_EINPUT, in->at, "'ep_size' is %llu, so every other size must be a number", (unsigned long long)ep);
-        const uint64_t non_pp = dp * cp * tp;
+        if (in->replicate_any)
+            return ls_fail(err, LS_EINPUT, in->at, "'ep_size' is %llu, so 'dp_replicate_size' can't be 'any'", (unsigned long long)ep);
+        if (in->dp_any && (replicate > 1 || rest > 1))
+            return ls_fail(err, LS_EINPUT, in->at, "'ep_size' is %llu and 'dp_size' any, so every other size must be 1", (unsigned long long)ep);
+        const uint64_t non_pp = in->dp_any ? 0 : dp * cp * tp;
         if (non_pp % ep)
             return ls_fail(err, LS_EINPUT, in->at, "'ep_size' is %llu, which does not divide dp_size x cp_size x tp_size = %llu",
                            (unsigned long long)ep, (unsigned long long)non_pp);
-        m.ep_shard = (size_t)(non_pp / ep);
+        m.ep_shard = in->dp_any ? (size_t)LS_SIZE_ANY : (size_t)(non_pp / ep);
     }
     *out = m;
     return LS_OK;

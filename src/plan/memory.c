@@ -26,6 +26,32 @@ uint64_t ls_param_shard_elements(const struct ls_param *p, size_t shard)
     return mul(p->dim[0] / shard + (p->dim[0] % shard != 0), rest);
 }
 
+uint64_t ls_plan_local_elements(const struct ls_plan *p, uint32_t param)
+{
+    const uint32_t c = p->model->param[param].canonical;
+    const bool expert = p->experts.ep > 1 && p->experts.layer[c] != LS_NO_ID;
+    return p->model->param[c].elements / (expert ? p->experts.ep : 1);
+}
+
+size_t ls_plan_unit_ranks(const struct ls_plan *p, uint32_t unit, size_t shard)
+{
+    if (p->unit[unit].mesh == LS_UNIT_DP)
+        return shard;
+    return p->experts.ep_shard == LS_SIZE_ANY ? shard / p->experts.ep : p->experts.ep_shard;
+}
+
+uint64_t ls_plan_shard_elements(const struct ls_plan *p, uint32_t param, size_t shard)
+{
+    const uint32_t unit = p->owner[param];
+    if (unit == LS_NO_ID)
+        return ls_plan_local_elements(p, param);
+    if (p->unit[unit].mesh == LS_UNIT_EXPERTS) { /* dim 1, evenly */
+        const size_t ranks = ls_plan_unit_ranks(p, unit, shard);
+        return (ls_plan_local_elements(p, param) + ranks - 1) / ranks;
+    }
+    return ls_param_shard_elements(&p->model->param[param], shard);
+}
+
 static bool is_floating(enum ls_dtype d)
 {
     switch (d) {
@@ -45,12 +71,13 @@ struct ls_unit_size ls_plan_unit_size(const struct ls_plan *p, uint32_t unit, si
 {
     const struct ls_unit *u = &p->unit[unit];
     struct ls_unit_size s = { 0 };
+    const size_t ranks = ls_plan_unit_ranks(p, unit, shard);
     uint64_t bytes = 0;
     bool mixed = false;
     for (size_t i = 0; i < u->params; i++) {
         const struct ls_param *param = &p->model->param[u->param[i]];
         enum ls_dtype dtype = compute_dtype(u, param);
-        uint64_t part = ls_param_shard_elements(param, shard), all = mul(part, shard);
+        uint64_t part = ls_plan_shard_elements(p, u->param[i], shard), all = mul(part, ranks);
         mixed |= i > 0 && dtype != s.gather_dtype;
         s.gather_dtype = dtype;
         s.gather_in = add(s.gather_in, part);
@@ -63,8 +90,8 @@ struct ls_unit_size ls_plan_unit_size(const struct ls_plan *p, uint32_t unit, si
         s.gather_dtype = LS_DTYPE_U8;
         s.gather_in = bytes;
     }
-    s.gather_out = mul(s.gather_in, shard);
-    s.unsharded_bytes = mul(bytes, shard);
+    s.gather_out = mul(s.gather_in, ranks);
+    s.unsharded_bytes = mul(bytes, ranks);
     return s;
 }
 
@@ -119,6 +146,6 @@ struct ls_plan_memory ls_plan_memory(const struct ls_plan *p, size_t shard)
     }
     for (uint32_t i = 0; i < p->model->params; i++)
         if (p->model->param[i].canonical == i && p->owner[i] == LS_NO_ID)
-            total.replicated = add(total.replicated, mul(p->model->param[i].elements, ls_dtype_bytes(p->model->param[i].dtype)));
+            total.replicated = add(total.replicated, mul(ls_plan_local_elements(p, i), ls_dtype_bytes(p->model->param[i].dtype)));
     return total;
 }

@@ -22,19 +22,22 @@ static bool automodel(const struct chooser *c) { return c->policy->rules == LS_R
 
 static const char *name_of(const struct chooser *c, uint32_t module) { return ls_name_text(c->m->names, c->m->module[module].name); }
 
-/* The policy for a fully frozen module, and where it was written. */
-static enum ls_frozen frozen_policy(const struct chooser *c, uint32_t spec, struct ls_loc *at)
+enum ls_frozen ls_policy_frozen(const struct ls_policy *p, const struct ls_specs *specs, uint32_t spec, struct ls_loc *at)
 {
-    const struct ls_policy *p = c->policy;
     *at = p->frozen_at;
-    if (automodel(c) || spec == LS_NO_ID)
+    if (p->rules == LS_RULES_AUTOMODEL || spec == LS_NO_ID)
         return p->frozen;
     for (size_t i = 0; i < p->modalities; i++)
-        if (p->modality[i].has_frozen && p->modality[i].modality == c->specs->spec[spec].modality) {
+        if (p->modality[i].has_frozen && p->modality[i].modality == specs->spec[spec].modality) {
             *at = p->modality[i].frozen_at;
             return p->modality[i].frozen;
         }
     return p->frozen;
+}
+
+static enum ls_frozen frozen_policy(const struct chooser *c, uint32_t spec, struct ls_loc *at)
+{
+    return ls_policy_frozen(c->policy, c->specs, spec, at);
 }
 
 /* A module whose parameters the policy may keep out of units: automodel goes by name and the whole subtree, the proposed rules by
@@ -176,7 +179,7 @@ static void visit_items(struct chooser *c, uint32_t container)
         if (like.reshard == LS_RESHARD_DEFAULT) /* the last one is needed first in backward */
             like.reshard = i + 1 < flat.count ? LS_RESHARD_TRUE : LS_RESHARD_FALSE;
         if (c->by_dtype)
-            ls_planner_shard_by_dtype(&c->planner, flat.at[i], &like);
+            ls_planner_shard_by_dtype(&c->planner, flat.at[i], NULL, &like);
         else
             flat.at[i] = ls_planner_shard(&c->planner, &flat.at[i], 1, false, NULL, &like);
     }
@@ -265,19 +268,26 @@ static enum ls_code check_architecture(struct chooser *c, struct ls_error *err)
     return LS_OK;
 }
 
-static void warn_per_layer(struct chooser *c)
+void ls_planner_warn_per_layer(struct ls_planner *p, const uint32_t *module, size_t count)
 {
     struct ls_str list = { 0 };
-    for (size_t s = 0; s < c->specs->count; s++) {
-        const uint32_t module = c->specs->spec[s].module;
-        struct ls_loc at;
-        if (c->frozen_spec[s] && frozen_policy(c, (uint32_t)s, &at) == LS_FROZEN_PER_LAYER && list.length < 300)
-            ls_str_printf(&list, "%s'%s'", list.length ? ", " : "", name_of(c, module));
-    }
-    if (list.length)
-        ls_planner_warn(&c->planner, "frozen_sharding: per_layer for %s: every rank must run or skip these the same number of times, in "
-                        "the same order, in every microbatch", ls_str_text(&list));
+    for (size_t i = 0; i < count && list.length < 300; i++)
+        ls_str_printf(&list, "%s'%s'", i ? ", " : "", ls_name_text(p->m->names, p->m->module[module[i]].name));
+    if (count)
+        ls_planner_warn(p, "frozen_sharding: per_layer for %s: every rank must run or skip these the same number of times, in the same "
+                        "order, in every microbatch", ls_str_text(&list));
     ls_str_release(&list);
+}
+
+static void warn_per_layer(struct chooser *c)
+{
+    LS_VEC(uint32_t) module = { 0 };
+    struct ls_loc at;
+    for (uint32_t s = 0; s < c->specs->count; s++)
+        if (c->frozen_spec[s] && frozen_policy(c, s, &at) == LS_FROZEN_PER_LAYER)
+            ls_push(&module, c->specs->spec[s].module);
+    ls_planner_warn_per_layer(&c->planner, module.at, module.count);
+    ls_vec_release(&module);
 }
 
 static void judge_specs(struct chooser *c)
@@ -304,6 +314,8 @@ enum ls_code ls_plan_from_policy(const struct ls_model *m, const struct ls_specs
                                  struct ls_plan *out, struct ls_refusal *refusal, struct ls_error *err)
 {
     struct chooser c = { .m = m, .specs = specs, .policy = policy, .at_sharding = at_sharding };
+    if (mesh->ep > 1)
+        return ls_plan_experts(m, specs, at_sharding, final, mesh, runtime, policy, out, refusal, err);
     ls_planner_init(&c.planner, m, mesh, runtime);
     c.spec_of_module = LS_NEW(&c.planner.scratch, uint32_t, m->modules);
     memset(c.spec_of_module, 0xff, m->modules * sizeof(uint32_t));
@@ -320,7 +332,7 @@ enum ls_code ls_plan_from_policy(const struct ls_model *m, const struct ls_specs
                               mesh->replicate);
         warn_per_layer(&c);
         visit(&c, 0);
-        if (policy->embedding_units && automodel(&c))
+        if (policy->automodel >= 7 && automodel(&c))
             shard_embeddings(&c);
         struct ls_unit like = unit_like(&c);
         const uint32_t root = 0;

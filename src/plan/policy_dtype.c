@@ -10,6 +10,7 @@ struct subtree { uint32_t module, key; };
 struct splitter {
     struct ls_planner *p;
     const struct ls_unit *like;
+    const bool *ignored; /* [params] by canonical index, or NULL */
     size_t name_skip; /* names are relative to the module that is split */
     uint32_t count[KEYS], order[KEYS];
     size_t keys;
@@ -44,7 +45,12 @@ static void shard(struct splitter *s, uint32_t module, uint32_t key)
         if (compute == LS_DTYPE_F32)
             like.reduce_dtype = like.output_dtype = LS_DTYPE_F32, like.cast_inputs = false;
     }
-    ls_planner_shard(s->p, &module, 1, false, NULL, &like);
+    ls_planner_shard(s->p, &module, 1, false, s->ignored, &like);
+}
+
+static bool is_ignored(const struct splitter *s, uint32_t param)
+{
+    return s->ignored && s->ignored[s->p->m->param[param].canonical];
 }
 
 /* Keys of a subtree's floating parameters and buffers: none (KEYS), one (the key), or several (KEYS + 1). Uniform subtrees
@@ -56,7 +62,7 @@ static uint32_t find_subtrees(struct splitter *s, uint32_t module)
     const size_t before = s->subtree.count;
     uint32_t all = KEYS;
     for (uint32_t i = at->first_param; i < at->first_param + at->params; i++)
-        if (is_floating(m->param[i].dtype)) {
+        if (is_floating(m->param[i].dtype) && !is_ignored(s, i)) {
             const uint32_t key = key_of(s, ls_name_text(m->names, m->param[i].name), m->param[i].dtype);
             all = all == KEYS || all == key ? key : KEYS + 1;
         }
@@ -92,19 +98,27 @@ static void shard_subtree(struct splitter *s, uint32_t module, uint32_t key)
         shard_subtree(s, at->child[i], key);
 }
 
-void ls_planner_shard_by_dtype(struct ls_planner *p, uint32_t module, const struct ls_unit *like)
+void ls_planner_shard_by_dtype(struct ls_planner *p, uint32_t module, const bool *ignored, const struct ls_unit *like)
 {
     const struct ls_model *m = p->m;
     const struct ls_module *first = &m->module[module], *last = first + first->subtree - 1;
     const uint32_t end = last->first_param + last->params;
-    struct splitter s = { .p = p, .like = like, .name_skip = strlen(ls_name_text(m->names, first->name)), .chosen = KEYS };
+    struct splitter s = { .p = p, .like = like, .ignored = ignored, .name_skip = strlen(ls_name_text(m->names, first->name)), .chosen = KEYS };
+    bool any_ignored = false;
     for (uint32_t i = first->first_param; i < end; i++) {
+        if (is_ignored(&s, i)) {
+            any_ignored = true;
+            continue;
+        }
         const uint32_t key = key_of(&s, ls_name_text(m->names, m->param[i].name), m->param[i].dtype);
         if (!s.count[key]++)
             s.order[s.keys++] = key;
     }
-    if (s.keys == 0)
+    if (s.keys == 0) {
+        if (any_ignored)
+            ls_planner_shard(p, &module, 1, false, ignored, like);
         return;
+    }
     if (s.keys == 1) {
         shard(&s, module, s.order[0]);
         return;
@@ -121,7 +135,7 @@ void ls_planner_shard_by_dtype(struct ls_planner *p, uint32_t module, const stru
             covered[k - first->first_param] = true;
     }
     for (uint32_t i = first->first_param; i < end; i++)
-        if (!covered[i - first->first_param] && is_selected(&s, key_of(&s, ls_name_text(m->names, m->param[i].name), m->param[i].dtype)))
+        if (!covered[i - first->first_param] && !is_ignored(&s, i) && is_selected(&s, key_of(&s, ls_name_text(m->names, m->param[i].name), m->param[i].dtype)))
             ls_planner_refuse(p, "dtype_islands", like->at, "'%.200s' (%s) shares its module with parameters of another dtype; by-dtype units "
                               "need a module of its own for it", ls_name_text(m->names, m->param[i].name), ls_dtype_name(m->param[i].dtype));
     for (size_t i = 0; i < s.subtree.count; i++)
@@ -129,6 +143,8 @@ void ls_planner_shard_by_dtype(struct ls_planner *p, uint32_t module, const stru
             shard_subtree(&s, s.subtree.at[i].module, s.subtree.at[i].key);
     if (s.keys == 2)
         shard(&s, module, s.order[0] == s.chosen ? s.order[1] : s.order[0]);
+    else if (any_ignored)
+        ls_planner_shard(p, &module, 1, false, ignored, like);
     ls_arena_release(&scratch);
     ls_vec_release(&s.subtree);
 }

@@ -116,7 +116,9 @@ void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, c
                      uint64_t seed, struct ls_arena *arena, struct ls_engine_setup *out)
 {
     *out = (struct ls_engine_setup){ .job = job, .shard = 1, .mean = s->mean, .seed = seed };
-    if (s->kind == LS_PLAN_RAW || s->ddp.present) /* the engine knows gradients of units: DDP's order and bytes only */
+    /* The engine knows gradients of units, not of DDP's buckets, and which tokens go to which experts is no part of a program: order
+     * and bytes only. */
+    if (s->kind == LS_PLAN_RAW || s->ddp.present || c->plan.experts.ep > 1)
         return;
     const struct ls_plan *plan = &c->plan;
     const struct ls_model *m = plan->model;

@@ -21,7 +21,8 @@ static enum ls_code load_number(struct loader *l, const struct ls_yaml_node *n, 
 static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const keys[] = { "text", "images", "videos", "audios", "sequences", "image_patches", "video_patches",
-                                        "audio_positions", NULL };
+                                        "audio_positions", "experts", NULL };
+    static const char *const experts[] = { "busy", "idle", NULL };
     struct ls_batch *b = &l->s->batch;
     TRY(ls_yaml_list(n, "samples", l->err));
     if (n->count == 0 || n->count > SAMPLES_MAX)
@@ -40,6 +41,11 @@ static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
             if (v)
                 TRY(ls_yaml_uint(v, keys[k], 0, k >= 1 && k <= 3 ? 2 : 1u << 30, to[k], l->err));
         }
+        const struct ls_yaml_node *v = ls_yaml_get(n->item[i], "experts");
+        size_t which = 0;
+        if (v)
+            TRY(ls_yaml_choice(v, "experts", experts, &which, l->err));
+        s->idle_experts = which == 1;
     }
     return LS_OK;
 }
@@ -318,7 +324,17 @@ static enum ls_code load_accumulation(struct loader *l, const struct ls_yaml_nod
     for (size_t i = 0; n && i < 4; i++)
         if ((v = ls_yaml_get(n, keys[i])))
             TRY(load_switch(l, v, keys[i], to[i]));
-    if (!l->defer)
+    /* Without a unit around the model, AutoModel's switch for gradients finds nothing to switch. */
+    const bool root = l->s->kind != LS_PLAN_POLICY || l->s->mesh.ep == 1 || ls_plan_outer_root(&l->s->model, &l->s->policy.moe);
+    if (l->s->kind == LS_PLAN_POLICY && l->s->model.moes && l->s->policy.moe.fsdp_optimizations) {
+        if (!b->reshard_after_backward.count)
+            last_only(l, &b->reshard_after_backward);
+        if (!b->is_last_backward.count)
+            last_only(l, &b->is_last_backward);
+        if (!b->gradient_sync.count && (!l->defer || l->defer_value || !root))
+            last_only(l, &b->gradient_sync);
+    }
+    if (!l->defer || !root)
         return LS_OK;
     if (n && (v = ls_yaml_get(n, "gradient_sync")))
         return ls_fail(l->err, LS_EINPUT, v->at, "'gradient_sync' cannot stand beside 'defer_fsdp_grad_sync', which sets it");
@@ -382,6 +398,9 @@ enum ls_code ls_load_batch(struct loader *l)
     TRY(load_number(l, ls_yaml_get(n, "microbatches"), "microbatches", LS_MICROBATCHES_MAX, &b->microbatches));
     if ((v = ls_yaml_get(n, "steps")))
         TRY(load_number(l, v, "steps", LS_STEPS_MAX, &b->steps));
+    const struct ls_moe_policy *moe = &l->s->policy.moe;
+    b->by_tokens = l->s->mesh.ep > 1 && moe->dispatcher == LS_DISPATCH_HYBRIDEP;
+    b->by_idle_experts = l->s->mesh.ep > 1 && moe->no_dummy_pass;
     if (!manifest)
         TRY(load_samples(l, samples));
     TRY(load_execution(l, ls_yaml_get(n, "execution")));

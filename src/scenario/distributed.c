@@ -62,7 +62,7 @@ static enum ls_code load_size(struct loader *l, const struct ls_yaml_node *n, co
 static enum ls_code load_mesh(struct loader *l, const struct ls_yaml_node *n)
 {
     static const struct { const char *key, *what; } later[] = { { "cp_size", "context" }, { "tp_size", "tensor" },
-                                                                { "pp_size", "pipeline" }, { "ep_size", "expert" } };
+                                                                { "pp_size", "pipeline" } };
     struct ls_mesh_input in = { .dp_replicate = 1, .cp = 1, .tp = 1, .pp = 1, .ep = 1, .at = n->at };
     const struct ls_yaml_node *dp = ls_yaml_get(n, "dp_size"), *replicate = ls_yaml_get(n, "dp_replicate_size");
     if (!dp) {
@@ -86,21 +86,27 @@ static enum ls_code load_mesh(struct loader *l, const struct ls_yaml_node *n)
             return ls_fail(l->err, LS_EINPUT, ls_yaml_get(n, later[i].key)->at, "'%s' is %" PRIu64 ", but %s parallelism is not modelled yet",
                            later[i].key, size, later[i].what);
     }
+    TRY(load_size(l, n, "ep_size", &in.ep, NULL));
+    if (in.ep > 1) {
+        in.at = ls_yaml_get(n, "ep_size")->at;
+        if (l->s->kind == LS_PLAN_UNITS)
+            return ls_fail(l->err, LS_EINPUT, in.at, "'ep_size' decides over which ranks units are cut, but 'units' lists them");
+    }
     return ls_mesh_make(&in, &l->s->mesh, l->err);
 }
 
-static enum ls_code load_mp_policy(struct loader *l, const struct ls_yaml_node *n)
+enum ls_code ls_load_mp_policy(struct loader *l, const struct ls_yaml_node *n, enum ls_dtype *param, enum ls_dtype *reduce,
+                               enum ls_dtype *output, bool *cast_inputs)
 {
     static const struct { const char *ours, *theirs; } names[] = { { "param", "param_dtype" }, { "reduce", "reduce_dtype" },
                                                                    { "output", "output_dtype" }, { "cast_inputs", "cast_forward_inputs" } };
-    struct ls_policy *p = &l->s->policy;
-    enum ls_dtype *const to[] = { &p->param_dtype, &p->reduce_dtype, &p->output_dtype };
-    if (!n || ls_yaml_is_null(n)) { /* AutoModel's default */
-        p->param_dtype = LS_DTYPE_BF16, p->reduce_dtype = LS_DTYPE_F32, p->output_dtype = LS_DTYPE_BF16, p->cast_inputs = true;
+    enum ls_dtype *const to[] = { param, reduce, output };
+    *cast_inputs = true;
+    if (!n || ls_yaml_is_null(n)) {
+        *param = LS_DTYPE_BF16, *reduce = LS_DTYPE_F32, *output = LS_DTYPE_BF16;
         return LS_OK;
     }
     TRY(ls_load_check_keys(l, n, "distributed.mp_policy", false));
-    p->cast_inputs = true;
     for (size_t i = 0; i < 4; i++) {
         const struct ls_yaml_node *a = ls_yaml_get(n, names[i].ours), *b = ls_yaml_get(n, names[i].theirs), *v = a ? a : b;
         if (a && b)
@@ -108,7 +114,7 @@ static enum ls_code load_mp_policy(struct loader *l, const struct ls_yaml_node *
         if (v && i < 3)
             TRY(ls_load_dtype(l, v, a ? names[i].ours : names[i].theirs, true, to[i]));
         else if (v)
-            TRY(ls_yaml_bool(v, a ? names[i].ours : names[i].theirs, &p->cast_inputs, l->err));
+            TRY(ls_yaml_bool(v, a ? names[i].ours : names[i].theirs, cast_inputs, l->err));
     }
     return LS_OK;
 }
@@ -287,7 +293,7 @@ static enum ls_code check_beside_units(struct loader *l, const struct ls_yaml_no
 {
     static const char *const decide[] = { "multimodal", "reshard_after_forward", "prefetch", "enable_fsdp2_prefetch",
                                           "fsdp2_forward_prefetch_depth", "fsdp2_backward_prefetch_depth", "mp_policy",
-                                          "activation_checkpointing", "activation_checkpointing_scope" };
+                                          "activation_checkpointing", "activation_checkpointing_scope", "moe" };
     for (size_t i = 0; i < n->count; i++)
         for (size_t k = 0; k < sizeof decide / sizeof *decide; k++)
             if (strcmp(n->pair[i].key->text, decide[k]) == 0)
@@ -300,6 +306,7 @@ enum ls_code ls_load_distributed(struct loader *l)
     const struct ls_yaml_node *n = section(l, "distributed"), *v;
     struct ls_policy *p = &l->s->policy;
     p->at = n->at;
+    p->automodel = l->s->automodel;
     p->cast_inputs = true;
     TRY(ls_load_check_keys(l, n, "distributed", false));
     TRY(load_strategy(l, n));
@@ -313,8 +320,9 @@ enum ls_code ls_load_distributed(struct loader *l)
         return check_beside_units(l, n);
     if ((v = ls_yaml_get(n, "reshard_after_forward")))
         TRY(ls_load_reshard(l, v, "reshard_after_forward", &p->reshard, &p->reshard_size));
-    TRY(load_mp_policy(l, ls_yaml_get(n, "mp_policy")));
+    TRY(ls_load_mp_policy(l, ls_yaml_get(n, "mp_policy"), &p->param_dtype, &p->reduce_dtype, &p->output_dtype, &p->cast_inputs));
     TRY(load_prefetch(l, n));
     TRY(load_checkpointing(l, n));
-    return load_multimodal(l, ls_yaml_get(n, "multimodal"));
+    TRY(load_multimodal(l, ls_yaml_get(n, "multimodal")));
+    return ls_load_experts(l);
 }

@@ -3,6 +3,7 @@
  *   load.c         the document, the kind of plan, contradictions between sections
  *   modelling.c    model, freeze_config, freeze, train, multimodal
  *   distributed.c  distributed: mesh and policy
+ *   experts.c      distributed.moe, model.backend: expert parallelism
  *   units.c        units, registered_forward_methods
  *   batching.c     batch
  *   runtime.c      runtime, loss, platform, expect
@@ -61,6 +62,10 @@ LS_MUST_USE enum ls_code ls_load_rules(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_model(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_freeze(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_distributed(struct loader *l);
+LS_MUST_USE enum ls_code ls_load_experts(struct loader *l);
+/* A mapping of dtypes; null or NULL: AutoModel's default. */
+LS_MUST_USE enum ls_code ls_load_mp_policy(struct loader *l, const struct ls_yaml_node *n, enum ls_dtype *param, enum ls_dtype *reduce,
+                                        enum ls_dtype *output, bool *cast_inputs);
 LS_MUST_USE enum ls_code ls_load_units(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_batch(struct loader *l);
 LS_MUST_USE enum ls_code ls_load_runtime(struct loader *l);

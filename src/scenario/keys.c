@@ -8,9 +8,11 @@
 #define R LS_KEY_REFUSED
 #define TP "acts on tensor parallelism only"
 #define FRAME "acts only while frames are sharded"
+#define COMPUTE "changes compute, not collectives"
+#define SPEED "changes how fast a dispatch is, not when it is issued"
 #define NOT_TODAY "AutoModel has no such key today; use rules: proposed"
 
-/* AutoModel's are the fields of FSDP2Config, MoEParallelizerConfig, ParallelismSizes and of the freeze_config section. */
+/* AutoModel's are the fields of FSDP2Config, MoEParallelizerConfig, BackendConfig, ParallelismSizes and of the freeze_config section. */
 static const struct ls_key_row rows[] = {
     { "distributed", "strategy", H, H, 0, "fsdp2 or ddp" },
     { "distributed", "_target_", H, H, 0, "names the strategy" },
@@ -19,7 +21,7 @@ static const struct ls_key_row rows[] = {
     { "distributed", "cp_size", H, H, 0, "1; context parallelism is not modelled yet" },
     { "distributed", "tp_size", H, H, 0, "1; tensor parallelism is not modelled yet" },
     { "distributed", "pp_size", H, H, 0, "1; pipeline parallelism is not modelled yet" },
-    { "distributed", "ep_size", H, H, 0, "1; expert parallelism is not modelled yet" },
+    { "distributed", "ep_size", H, H, 0, "" },
     { "distributed", "reshard_after_forward", H, H, 0, "" },
     { "distributed", "mp_policy", H, H, 0, "" },
     { "distributed", "activation_checkpointing", H, H, 0, "true or full" },
@@ -36,7 +38,7 @@ static const struct ls_key_row rows[] = {
     { "distributed", "autocast_dtype", N, N, 0, "changes compute, not what FSDP gathers or reduces" },
     { "distributed", "enable_compile", N, N, 0, "compiles inside the layers; FSDP's hooks stay around them" },
     { "distributed", "backend", N, N, 0, "names the process groups' backend" },
-    { "distributed", "moe", N, N, 0, "acts on expert parallelism only" },
+    { "distributed", "moe", H, H, 0, "acts with ep_size above 1 only" },
     { "distributed", "pipeline", N, N, 0, "acts on pipeline parallelism only" },
     { "distributed", "offload_policy", R, R, 0, "offloading to the host is not modelled; leave it out to see what is left" },
     { "distributed", "frozen_multimodal_sharding", R, R, 0, "AutoModel has no such key any more; write multimodal: {frozen_sharding: ...}" },
@@ -51,6 +53,48 @@ static const struct ls_key_row rows[] = {
     { "distributed.ddp", "static_graph", H, H, 1, "" },
     { "distributed.ddp", "broadcast_buffers", H, H, 1, "" },
     { "distributed.ddp", "gradient_as_bucket_view", N, N, 0, "changes memory, not calls" },
+
+    { "distributed.moe", "wrap_outer_model", H, H, 0, "" },
+    { "distributed.moe", "reshard_after_forward", H, H, 0, "where distributed.reshard_after_forward is not given" },
+    { "distributed.moe", "ignore_router_for_ac", H, H, 0, "recomputation takes the routing of forward" },
+    { "distributed.moe", "lm_head_precision", H, H, 0, "" },
+    { "distributed.moe", "mp_policy", H, H, 0, "" },
+    { "distributed.moe", "_target_", N, N, 0, "there is one class of options" },
+
+    { "model.backend", "dispatcher", H, H, 0, "" },
+    { "model.backend", "experts", H, H, 0, "" },
+    { "model.backend", "enable_fsdp_optimizations", H, H, 0, "" },
+    { "model.backend", "fake_balanced_gate", H, H, 0, "false; a gate without parameters is not modelled" },
+    { "model.backend", "dummy_expert_pass", H, H, 1, "" },
+    { "model.backend", "_target_", N, N, 0, "there is one class of back ends" },
+    { "model.backend", "attn", N, N, 0, COMPUTE },
+    { "model.backend", "sparse_attn", N, N, 0, COMPUTE },
+    { "model.backend", "linear", N, N, 0, COMPUTE },
+    { "model.backend", "rms_norm", N, N, 0, COMPUTE },
+    { "model.backend", "rope", N, N, 0, COMPUTE },
+    { "model.backend", "rope_fusion", N, N, 0, COMPUTE },
+    { "model.backend", "gate_precision", N, N, 0, COMPUTE },
+    { "model.backend", "te_fp8", N, N, 0, COMPUTE },
+    { "model.backend", "te_grouped_tensor", N, N, 0, COMPUTE },
+    { "model.backend", "compile_attn", N, N, 0, COMPUTE },
+    { "model.backend", "compile_situ", N, N, 0, COMPUTE },
+    { "model.backend", "compile_norm", N, N, 0, COMPUTE },
+    { "model.backend", "compile_router_weight", N, N, 0, COMPUTE },
+    { "model.backend", "shared_expert_overlap", N, N, 0, COMPUTE },
+    { "model.backend", "cuda_graph", N, N, 0, COMPUTE },
+    { "model.backend", "dispatcher_num_sms", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_share_token_dispatcher", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_async_dispatch", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_hybridep_permute_fusion", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_hybridep_compact_routing", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_hybridep_num_sms_preprocessing", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_hybridep_num_blocks_permute", N, N, 0, SPEED },
+    { "model.backend", "dispatcher_hybridep_num_blocks_unpermute", N, N, 0, SPEED },
+    { "model.backend", "enable_deepep", N, N, 0, "AutoModel ignores it" },
+    { "model.backend", "enable_hf_state_dict_adapter", N, N, 0, "acts on checkpoints" },
+    { "model.backend", "fake_gate_noise", N, N, 0, "acts with a fake gate only" },
+    { "model.backend", "benchmark_static_routing", N, N, 0, "acts with a fake gate only" },
+    { "model.backend", "mok", N, N, 0, "acts with dispatcher: mok only" },
 
     { "distributed.mp_policy", "param_dtype", H, H, 0, "" },
     { "distributed.mp_policy", "reduce_dtype", H, H, 0, "" },

@@ -28,7 +28,7 @@ static enum ls_code load_peft(struct loader *l, const struct ls_yaml_node *n)
 
 enum ls_code ls_load_model(struct loader *l)
 {
-    static const char *const keys[] = { "inventory", "checkpoint", "flow", "peft", NULL };
+    static const char *const keys[] = { "inventory", "checkpoint", "flow", "peft", "backend", NULL };
     struct ls_scenario *s = l->s;
     const struct ls_yaml_node *n = section(l, "model"), *v;
     const char *path = NULL, *flow = NULL;

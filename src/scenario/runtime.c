@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* PyTorch versions whose FSDP2 is modelled: two-part numbers as MAJOR * 100 + MINOR. */
-enum { VERSION_MIN = 206, VERSION_MAX = 215, VERSION_DEFAULT = 212 };
+enum { VERSION_MIN = 206, VERSION_MAX = 215, VERSION_DEFAULT = 212, AUTOMODEL_DEFAULT = 6 };
 
 static enum ls_code load_version(struct loader *l, const struct ls_yaml_node *n, unsigned *out)
 {
@@ -74,7 +74,7 @@ static enum ls_code load_l3(struct loader *l, const struct ls_yaml_node *n)
 enum ls_code ls_load_runtime(struct loader *l)
 {
     #define STYLE_NAME(id, name) name,
-    static const char *const keys[] = { "fsdp2", "activations", "level", "l3", NULL }, *const levels[] = { "L1", "L2", "L3", NULL },
+    static const char *const keys[] = { "fsdp2", "automodel", "activations", "level", "l3", NULL }, *const levels[] = { "L1", "L2", "L3", NULL },
                       *const styles[] = { LS_ACTIVATION_STYLES(STYLE_NAME) NULL };
     struct ls_scenario *s = l->s;
     const struct ls_yaml_node *n = section(l, "runtime"), *v;
@@ -82,10 +82,17 @@ enum ls_code ls_load_runtime(struct loader *l)
     s->runtime = (struct ls_runtime){ .version = VERSION_DEFAULT, .lazy_state_guard = s->kind == LS_PLAN_POLICY,
                                       .reduce_scatter_max_input_buffers = 1, .at = l->root->at };
     s->level = LS_L2;
+    s->automodel = AUTOMODEL_DEFAULT;
     if (!n)
         return LS_OK;
     s->runtime.at = n->at;
     TRY(ls_yaml_check_keys(n, "runtime", keys, l->err));
+    if ((v = ls_yaml_get(n, "automodel"))) {
+        static const char *const versions[] = { "0.6", "0.7", NULL };
+        size_t which = 0;
+        TRY(ls_yaml_choice(v, "automodel", versions, &which, l->err));
+        s->automodel = (unsigned)(6 + which);
+    }
     if ((v = ls_yaml_get(n, "level"))) {
         size_t which = 0;
         TRY(ls_yaml_choice(v, "level", levels, &which, l->err));

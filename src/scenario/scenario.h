@@ -43,6 +43,7 @@ struct ls_scenario {
     struct ls_mesh mesh;
     struct ls_freeze freeze;
     bool *at_sharding, *final;               /* requires_grad, as ls_multimodal_freeze says */
+    unsigned automodel;                      /* version of its rules: 6 for 0.6 */
     struct ls_policy policy;                 /* POLICY */
     struct ls_ddp ddp;                       /* POLICY with strategy ddp: no module is in a unit */
     struct ls_unit_input *unit; size_t units; /* UNITS */

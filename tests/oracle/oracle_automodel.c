@@ -152,7 +152,7 @@ static enum ls_code replay(struct bench *b, const char *recording, struct ls_err
         snprintf(one, sizeof one, "%.*s", (int)length, line);
         line += length + (line[length] != 0);
         if (field(one, "nemo-automodel ", value, sizeof value)) {
-            policy.embedding_units = strcmp(value, "0.7") >= 0;
+            policy.automodel = strcmp(value, "0.7") >= 0 ? 7 : 6;
         } else if (strncmp(one, "inventory ", 10) == 0) {
             const struct ls_freeze none = { 0 };
             snprintf(file, sizeof file, "%s/%s", LS_SOURCE_DIR, one + 10);

@@ -46,7 +46,7 @@ static bool run_once(struct replaying *t, const struct ls_engine_setup *setup, c
     struct ls_prediction p;
     struct ls_replay r;
     struct ls_error err = { 0 };
-    gradients = gradients && !o->accounting && !fault; /* a fault on one rank leaves it its own idea of its gradients */
+    gradients = gradients && setup->params && !o->accounting && !fault; /* a fault on one rank leaves it its own idea of its gradients */
     enum ls_code predicted = ls_replay_predict(setup, o->blocking, gradients, arena, &p, &err);
     if (predicted != LS_OK)
         return wrong(why, "not predicted", err.text);

@@ -42,7 +42,10 @@ Test(mesh, free_dimensions)
     cr_assert(mesh.shard == LS_SIZE_ANY && mesh.replicate == LS_SIZE_ANY);
     cr_assert_eq(make((struct ls_mesh_input){ .dp_any = true, .world = 8 }), LS_EINPUT);
     cr_assert_eq(make((struct ls_mesh_input){ .dp = 8, .replicate_any = true }), LS_EINPUT);
-    cr_assert_eq(make((struct ls_mesh_input){ .dp_any = true, .ep = 2 }), LS_EINPUT);
+    cr_assert_eq(make((struct ls_mesh_input){ .dp_any = true, .ep = 2 }), LS_OK);
+    cr_assert(mesh.shard == LS_SIZE_ANY && mesh.ep == 2 && mesh.ep_shard == LS_SIZE_ANY);
+    cr_assert_eq(make((struct ls_mesh_input){ .dp_any = true, .replicate_any = true, .ep = 2 }), LS_EINPUT);
+    cr_assert_eq(make((struct ls_mesh_input){ .dp_any = true, .dp_replicate = 2, .ep = 2 }), LS_EINPUT);
     cr_assert_eq(make((struct ls_mesh_input){ .dp_any = true, .ep = 1 }), LS_OK);
 }
 

@@ -348,7 +348,7 @@ Test(plan, automodel_alone)
     cr_assert_eq(plan.unit[0].unused_params, LS_UNUSED_OFF);
     runtime.version = 212;
     /* 0.7: the tables, if they are untied and train. */
-    p.embedding_units = true;
+    p.automodel = 7;
     policy(p);
     cr_assert_str_eq(shown(), "model.language_model.layers.0(T) model.language_model.layers.1(F) model.language_model.embed_tokens(T) lm_head(F) root(F)");
     freeze("lm_head.weight", LS_RULES_AUTOMODEL);
