@@ -177,7 +177,10 @@ static void open_comms(struct compiler *c)
         c->comm_reduce = add_comm(c, "dp_shard_rs", shard, 0);
     if (replicate)
         c->comm_replicate = add_comm(c, "dp_replicate", replicate, 0);
-    if (c->in.step.metrics || c->in.step.validate_rank_uniform)
+    bool biases = false;
+    for (size_t i = 0; i < plan->model->moes; i++)
+        biases = biases || (plan->experts.ep > 1 && replicate && plan->model->moe[i].bias_update);
+    if (c->in.step.metrics || c->in.step.validate_rank_uniform || biases)
         c->comm_dp = add_comm(c, "dp", shard | replicate, 0);
     experts_open(c);
     c->comm_small = LS_NEW(c->arena, uint32_t, plan->units);

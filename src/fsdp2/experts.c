@@ -3,7 +3,7 @@
  * `torch` gathers the tokens of all ranks, computes its own experts' part of every token's output, and adds the parts up. Gradients
  * go the same way: the sum of the output's gradient, then of what the gathers yield. The fused dispatchers send each token to the
  * ranks of its experts and fetch the results, one exchange each, and the transposes in backward. How many tokens go where is decided
- * by the gate at run time; counts are elements per token.
+ * by the gate at run time; counts are elements per token of a rank.
  *   source  AutoModel components/moe: experts.py (GroupedExperts, _AllGatherConcatVarlenFn, GroupedExpertsDeepEP), layers.py
  *           (Gate.update_bias), megatron/fused_a2a.py; components/training/utils.py (scale_grads_and_clip_grad_norm) */
 #include "fsdp2/internal.h"
@@ -110,7 +110,7 @@ void experts_dispatch(struct run *r, uint32_t layer)
 void experts_combine(struct run *r, uint32_t layer)
 {
     if (experts_of(r)->dispatcher == LS_DISPATCH_TORCH)
-        exchange(r, layer, LS_OP_ALL_REDUCE, "outputs", LS_DTYPE_F32, hidden(r, layer));
+        exchange(r, layer, LS_OP_ALL_REDUCE, "outputs", LS_DTYPE_F32, hidden(r, layer) * experts_of(r)->ep);
     else
         bind_tokens(r, exchange(r, layer, LS_OP_ALL_TO_ALL, "outputs", token_dtype(r, layer),
                                 hidden(r, layer) * r->c->in.plan->model->moe[layer].top_k));
@@ -119,7 +119,7 @@ void experts_combine(struct run *r, uint32_t layer)
 void experts_combine_backward(struct run *r, uint32_t layer)
 {
     if (experts_of(r)->dispatcher == LS_DISPATCH_TORCH)
-        exchange(r, layer, LS_OP_ALL_REDUCE, "output gradients", LS_DTYPE_F32, hidden(r, layer));
+        exchange(r, layer, LS_OP_ALL_REDUCE, "output gradients", LS_DTYPE_F32, hidden(r, layer) * experts_of(r)->ep);
     else
         bind_tokens(r, exchange(r, layer, LS_OP_ALL_TO_ALL, "output gradients", token_dtype(r, layer),
                                 hidden(r, layer) * r->c->in.plan->model->moe[layer].top_k));
@@ -127,7 +127,7 @@ void experts_combine_backward(struct run *r, uint32_t layer)
 
 void experts_dispatch_backward(struct run *r, uint32_t layer, bool tokens_grad, bool weights_grad)
 {
-    const uint64_t k = r->c->in.plan->model->moe[layer].top_k;
+    const uint64_t k = r->c->in.plan->model->moe[layer].top_k, all = experts_of(r)->ep;
     if (experts_of(r)->dispatcher != LS_DISPATCH_TORCH) {
         if (tokens_grad || weights_grad)
             bind_tokens(r, exchange(r, layer, LS_OP_ALL_TO_ALL, "token gradients", token_dtype(r, layer), hidden(r, layer) * k));
@@ -135,9 +135,9 @@ void experts_dispatch_backward(struct run *r, uint32_t layer, bool tokens_grad, 
     }
     /* Gathered gradients are summed whole and cut to the rank's own part; the last gather first. */
     if (weights_grad)
-        exchange(r, layer, LS_OP_ALL_REDUCE, "routing weight gradients", LS_DTYPE_F32, k);
+        exchange(r, layer, LS_OP_ALL_REDUCE, "routing weight gradients", LS_DTYPE_F32, k * all);
     if (tokens_grad)
-        exchange(r, layer, LS_OP_ALL_REDUCE, "token gradients", token_dtype(r, layer), hidden(r, layer));
+        exchange(r, layer, LS_OP_ALL_REDUCE, "token gradients", token_dtype(r, layer), hidden(r, layer) * all);
 }
 
 /* ---------------------------------------------------------------------------------------------- the training step */
@@ -162,14 +162,33 @@ void experts_step(struct run *r)
     ls_vec_release(&names);
 }
 
-/* Parameters whose gradients lie alike: over which ranks they are cut decides over which their norm is summed. */
-enum norm_group { NORM_WHOLE, NORM_DP, NORM_EXPERTS, NORM_GROUPS };
+/* Parameters whose gradients lie alike: over which ranks they are cut decides over which their norm is summed. Groups go by the
+ * identity of a mesh. fully_shard makes a mesh of its own for every parameter that is cut over ep already; DTensor's cache then
+ * hands parameters of equal shape the first one's. */
+enum norm_group { NORM_WHOLE, NORM_DP, NORM_EXPERTS };
 
 static enum norm_group norm_group(const struct ls_plan *plan, uint32_t param)
 {
     if (plan->experts.layer[param] != LS_NO_ID)
         return NORM_EXPERTS;
     return plan->owner[param] == LS_NO_ID ? NORM_WHOLE : NORM_DP;
+}
+
+static bool norm_together(const struct ls_plan *plan, uint32_t a, uint32_t b)
+{
+    const struct ls_param *p = &plan->model->param[a], *q = &plan->model->param[b];
+    const enum norm_group g = norm_group(plan, a);
+    bool same = p->dims == q->dims && p->dtype == q->dtype;
+    for (unsigned d = 0; same && d < p->dims; d++)
+        same = p->dim[d] == q->dim[d];
+    return g == norm_group(plan, b) && (g != NORM_EXPERTS || plan->owner[a] == LS_NO_ID || !plan->experts.norm_over_ep || same);
+}
+
+static bool norm_counts(const struct run *r, uint32_t param)
+{
+    const struct ls_plan *plan = r->c->in.plan;
+    return plan->model->param[param].canonical == param && plan->requires_grad[param] &&
+           (!plan->experts.present_norms || r->now.sharded[param]);
 }
 
 static void reduce_norm(struct run *r, enum norm_group g, const char *payload, enum ls_reduce reduce)
@@ -189,13 +208,12 @@ void experts_clip(struct run *r)
     static const char *const what[][2] = { { "", "" }, { "grad norm maximum", "grad norm" },
                                            { "expert grad norm maximum", "expert grad norm" } };
     const struct ls_plan *plan = r->c->in.plan;
-    bool seen[NORM_GROUPS] = { false };
     for (uint32_t i = 0; i < plan->model->params; i++) {
         const enum norm_group g = norm_group(plan, i);
-        if (plan->model->param[i].canonical != i || !plan->requires_grad[i] || seen[g] || (plan->experts.present_norms && !r->now.sharded[i]))
-            continue;
-        seen[g] = true;
-        if (g == NORM_WHOLE)
+        bool first = norm_counts(r, i) && g != NORM_WHOLE;
+        for (uint32_t k = 0; k < i && first; k++)
+            first = !norm_counts(r, k) || !norm_together(plan, i, k);
+        if (!first)
             continue;
         if (!plan->experts.one_pass_norm)
             reduce_norm(r, g, what[g][0], LS_REDUCE_MAX);
@@ -211,9 +229,8 @@ void experts_update_bias(struct run *r)
         if (!m->moe[i].bias_update)
             continue;
         snprintf(text, sizeof text, "expert load of %s", ls_name_text(r->c->names, m->module[m->moe[i].gate].name));
-        const uint32_t comm[] = { r->c->comm_replicate, r->c->comm_shard };
-        for (size_t k = 0; k < 2; k++)
-            if (comm[k] != LS_NO_ID)
-                scalar_all_reduce(r, comm[k], text, LS_REDUCE_SUM, m->moe[i].count)->dtype = LS_DTYPE_I64;
+        /* Two mesh dimensions are reduced at once where a communicator over both exists, which AutoModel's mesh has. */
+        const uint32_t comm = r->c->comm_replicate == LS_NO_ID ? r->c->comm_shard : r->c->comm_dp;
+        scalar_all_reduce(r, comm, text, LS_REDUCE_SUM, m->moe[i].count)->dtype = LS_DTYPE_I64;
     }
 }

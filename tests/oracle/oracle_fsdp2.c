@@ -1,4 +1,5 @@
-/* Compares programs compiled by src/fsdp2/ with recordings of real PyTorch, line for line, without tolerance.
+/* Compares programs compiled by src/fsdp2/ with recordings of real PyTorch, line for line, without tolerance; also with recordings
+ * of AutoModel's expert-parallel path on it (experts/).
  *
  *   oracle_fsdp2 [--json] [--diff N] [NAME...]    NAME: substring of a recording's file name
  * Exit status 0 iff every recording equals what we compile. */
@@ -34,7 +35,7 @@ static size_t ranks_of(const struct ls_scenario *s)
     return s->mesh.shard * s->mesh.replicate;
 }
 
-static bool compile(const char *yaml, const char *torch, const char *name, struct ls_str *out, struct ls_error *err)
+static bool compile(const char *yaml, const char *torch, unsigned automodel, const char *name, struct ls_str *out, struct ls_error *err)
 {
     struct ls_arena arena;
     ls_arena_init(&arena, 0);
@@ -43,6 +44,7 @@ static bool compile(const char *yaml, const char *torch, const char *name, struc
     bool ok = ls_scenario_load(yaml, &arena, names, &s, err) == LS_OK;
     if (ok) {
         s.runtime.version = version_of(torch);
+        s.policy.automodel = automodel;
         ls_str_printf(out, "lockstep-recording 1\ntorch %s\nscenario %s\n", torch, name);
         struct ls_compiled c;
         struct ls_variant as_written = LS_AS_WRITTEN;
@@ -108,6 +110,58 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* "NAME.torch-2.12.1.rec", "NAME.nemo-0.7.0.torch-2.12.1.rec" */
+static bool compare_file(const char *folder, const char *file, bool json, size_t show, size_t *compared)
+{
+    const char *torch = strstr(file, ".torch-"), *nemo = strstr(file, ".nemo-");
+    char name[256], version[32], path[1024];
+    if (!torch)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)((nemo ? nemo : torch) - file), file);
+    snprintf(version, sizeof version, "%.*s", (int)(strlen(torch) - strlen(".torch-") - strlen(".rec")), torch + strlen(".torch-"));
+    struct ls_str want = { 0 }, got = { 0 };
+    struct ls_error err = { 0 };
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    bool read = read_file(path, &want);
+    snprintf(path, sizeof path, "%s/%s.yaml", folder, name);
+    ++*compared;
+    bool equal = read && compile(path, version, nemo ? version_of(nemo + strlen(".nemo-")) : 0, name, &got, &err) &&
+                 !differs(file, ls_str_text(&want), ls_str_text(&got), show);
+    if (!equal && json)
+        fprintf(stderr, "differs: %s\n", file);
+    ls_str_release(&want);
+    ls_str_release(&got);
+    return equal;
+}
+
+static bool compare_folder(const char *folder, char *const *wanted, int count, bool json, size_t show, size_t *compared, size_t *equal)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        fprintf(stderr, "%s: no such folder\n", folder);
+        return false;
+    }
+    LS_VEC(char *) files = { 0 };
+    for (struct dirent *e; (e = readdir(dir));) {
+        const char *dot = strrchr(e->d_name, '.');
+        const bool recording = dot && strcmp(dot, ".rec") == 0;
+        bool take = recording && count == 0;
+        for (int i = 0; i < count && recording; i++)
+            take |= strstr(e->d_name, wanted[i]) != NULL;
+        if (take)
+            ls_push(&files, strdup(e->d_name));
+    }
+    closedir(dir);
+    if (files.count)
+        qsort(files.at, files.count, sizeof *files.at, by_name);
+    for (size_t i = 0; i < files.count; i++) {
+        *equal += compare_file(folder, files.at[i], json, show, compared);
+        free(files.at[i]);
+    }
+    ls_vec_release(&files);
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     bool json = false;
@@ -121,47 +175,11 @@ int main(int argc, char **argv)
         else
             return 2;
     }
-    const char *folder = LS_SOURCE_DIR "/tests/oracle/fsdp2";
-    DIR *dir = opendir(folder);
-    if (!dir) {
-        fprintf(stderr, "%s: no such folder\n", folder);
-        return 2;
-    }
-    LS_VEC(char *) files = { 0 };
-    for (struct dirent *e; (e = readdir(dir));) {
-        const char *dot = strrchr(e->d_name, '.');
-        bool wanted = dot && strcmp(dot, ".rec") == 0 && first == argc;
-        for (int i = first; i < argc && dot && strcmp(dot, ".rec") == 0; i++)
-            wanted |= strstr(e->d_name, argv[i]) != NULL;
-        if (wanted)
-            ls_push(&files, strdup(e->d_name));
-    }
-    closedir(dir);
-    if (files.count)
-        qsort(files.at, files.count, sizeof *files.at, by_name);
     size_t compared = 0, equal = 0;
-    for (size_t i = 0; i < files.count; i++) {
-        const char *version = strstr(files.at[i], ".torch-");
-        if (!version)
-            continue;
-        char name[256], torch[32], path[1024];
-        snprintf(name, sizeof name, "%.*s", (int)(version - files.at[i]), files.at[i]);
-        snprintf(torch, sizeof torch, "%.*s", (int)(strlen(version) - strlen(".torch-") - strlen(".rec")), version + strlen(".torch-"));
-        struct ls_str want = { 0 }, got = { 0 };
-        struct ls_error err = { 0 };
-        snprintf(path, sizeof path, "%s/%s", folder, files.at[i]);
-        bool read = read_file(path, &want);
-        snprintf(path, sizeof path, "%s/%s.yaml", folder, name);
-        compared++;
-        if (read && compile(path, torch, name, &got, &err) && !differs(files.at[i], ls_str_text(&want), ls_str_text(&got), show))
-            equal++;
-        else if (json)
-            fprintf(stderr, "differs: %s\n", files.at[i]);
-        ls_str_release(&want);
-        ls_str_release(&got);
-        free(files.at[i]);
-    }
-    ls_vec_release(&files);
+    bool found = compare_folder(LS_SOURCE_DIR "/tests/oracle/fsdp2", argv + first, argc - first, json, show, &compared, &equal) &&
+                 compare_folder(LS_SOURCE_DIR "/tests/oracle/experts", argv + first, argc - first, json, show, &compared, &equal);
+    if (!found)
+        return 2;
     if (json)
         printf("{\"version\":1,\"oracle\":\"fsdp2\",\"compared\":%zu,\"equal\":%zu}\n", compared, equal);
     else

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TOKENS = 3 };
+
 struct printer {
     const struct ls_compiled *c;
     size_t shard;
@@ -44,6 +46,10 @@ static void print_op(struct printer *p, const struct ls_op *op, const struct ls_
     bool buffer = strcmp(what, "ag_out") == 0 || strcmp(what, "rs_in") == 0 || strcmp(what, "rs_out") == 0;
     unsigned long long count = op->count, bytes = op->bytes;
     size_t ranks = p->shard;
+    if (op->symbol != LS_NO_ID) /* expert routing: every rank of a recording has this many tokens */
+        count *= TOKENS;
+    if (strcmp(group, "ep_shard") == 0)
+        ranks = p->c->plan.experts.ep_shard;
     if (strncmp(group, "reshard_", 8) == 0)
         ranks = (size_t)strtoull(group + 8, NULL, 10);
     switch ((enum ls_op_kind)op->kind) {
@@ -86,6 +92,10 @@ static void print_op(struct printer *p, const struct ls_op *op, const struct ls_
         ls_str_printf(p->out, "host_wait e%u\n", p->number[op->event]);
         break;
     case LS_OP_ALL_GATHER:
+        if (op->unit == LS_NO_ID) {
+            ls_str_printf(p->out, "gather group=%s n=%llu dtype=%s stream=%s\n", group, count, ls_dtype_name(op->dtype), stream(p, op));
+            break;
+        }
         ls_str_printf(p->out, "ag unit=%s group=%.*s in=%llu out=%llu dtype=%s stream=%s", unit, group_length, group, count,
                       count * ranks, ls_dtype_name(op->dtype), stream(p, op));
         print_params(p, op);
@@ -98,6 +108,11 @@ static void print_op(struct printer *p, const struct ls_op *op, const struct ls_
         ls_str_add(p->out, "\n");
         break;
     case LS_OP_ALL_REDUCE:
+        if (op->unit == LS_NO_ID) {
+            ls_str_printf(p->out, "reduce group=%s n=%llu dtype=%s op=%s stream=%s\n", group, count, ls_dtype_name(op->dtype),
+                          ls_reduce_name(op->reduce), stream(p, op));
+            break;
+        }
         ls_str_printf(p->out, "ar unit=%s group=%.*s n=%llu dtype=%s op=%s stream=%s\n", unit, group_length, group, count,
                       ls_dtype_name(op->dtype), ls_reduce_name(op->reduce), stream(p, op));
         break;

@@ -190,8 +190,13 @@ static const char *with_key(const struct ls_key_row *row, bool today)
     const char *head = "lockstep: 1\nmodel: {inventory: ../toy_vlm.yaml}\n", *tail = "batch: {microbatches: 1, samples: [{text: 8}], execution: any}\n";
     if (strcmp(section, "freeze_config") == 0)
         return ls_arena_printf(&arena, "%sfreeze_config: {%s: true}\ndistributed: {dp_size: 2, rules: %s}\n%s", head, row->key, rules, tail);
+    if (strcmp(section, "model.backend") == 0)
+        return ls_arena_printf(&arena, "lockstep: 1\nmodel: {inventory: ../toy_vlm.yaml, backend: {%s: true}}\ndistributed: {dp_size: 2, rules: %s}\n%s",
+                               row->key, rules, tail);
     const char *open = "", *close = "";
-    if (strcmp(section, "distributed.mp_policy") == 0)
+    if (strcmp(section, "distributed.moe") == 0)
+        open = "moe: {", close = "}";
+    else if (strcmp(section, "distributed.mp_policy") == 0)
         open = "mp_policy: {", close = "}";
     else if (strcmp(section, "distributed.ddp") == 0)
         open = "strategy: ddp, ddp: {", close = "}";
