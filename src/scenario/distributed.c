@@ -89,6 +89,8 @@ static enum ls_code load_mesh(struct loader *l, const struct ls_yaml_node *n)
     TRY(load_size(l, n, "ep_size", &in.ep, NULL));
     if (in.ep > 1) {
         in.at = ls_yaml_get(n, "ep_size")->at;
+        if (l->s->ddp.present)
+            return ls_fail(l->err, LS_EINPUT, in.at, "'ep_size' is %" PRIu64 ", but DDP knows no expert groups", in.ep);
         if (l->s->kind == LS_PLAN_UNITS)
             return ls_fail(l->err, LS_EINPUT, in.at, "'ep_size' decides over which ranks units are cut, but 'units' lists them");
     }
