@@ -13,9 +13,11 @@ static void add_text(struct ls_str *out, const char *text)
     ls_json_text(&j, text);
 }
 
-static void metadata(struct ls_str *out, const char *what, size_t pid, size_t tid, const char *name)
+/* Only names that the format knows: others are errors to some readers. */
+static void metadata(struct ls_str *out, const char *what, size_t pid, size_t tid, const char *key, const char *name)
 {
-    ls_str_printf(out, ",\n{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"name\":", what, pid, tid);
+    const char *before = out->text[out->length - 1] == '[' ? "" : ",\n";
+    ls_str_printf(out, "%s{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"%s\":", before, what, pid, tid, key);
     add_text(out, name);
     ls_str_add(out, "}}");
 }
@@ -59,15 +61,14 @@ void ls_train_trace(const struct ls_train_case *c, const struct ls_train *t, str
 {
     const struct ls_job *job = c->setup->job;
     struct ls_str text = { 0 };
-    ls_str_add(out, "[{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{\"scenario\":");
-    add_text(out, c->scenario->name);
-    ls_str_add(out, "}}");
+    ls_str_add(out, "[");
     for (size_t r = 0; r < t->ranks; r++) {
         ls_str_clear(&text);
         ls_str_printf(&text, "rank %zu", r);
-        metadata(out, "process_name", r, 0, ls_str_text(&text));
+        metadata(out, "process_name", r, 0, "name", ls_str_text(&text));
+        metadata(out, "process_labels", r, 0, "labels", c->scenario->name);
         for (size_t s = 0; s < job->tables->stream.count; s++)
-            metadata(out, "thread_name", r, s, ls_tables_name(job->tables, job->tables->stream.at[s]));
+            metadata(out, "thread_name", r, s, "name", ls_tables_name(job->tables, job->tables->stream.at[s]));
     }
     for (size_t i = 0; i < t->spans; i++) {
         const struct ls_train_span *s = &t->span[i];

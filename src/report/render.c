@@ -292,7 +292,7 @@ static const char *figure(const struct page *p, size_t index)
     if (p->form == MARKDOWN) {
         ls_str_printf(&out, "![%s](%s)", f->label, f->file);
     } else if (f->cell) {
-        ls_str_printf(&out, "<figure class=\"scroll\" aria-label=\"%s\">\n%s</figure>", f->label, ls_str_text(&f->broad));
+        ls_str_printf(&out, "<figure class=\"scroll\" tabindex=\"0\" aria-label=\"%s\">\n%s</figure>", f->label, ls_str_text(&f->broad));
     } else {
         ls_str_printf(&out, "<figure class=\"broad\" aria-label=\"%s\">\n%s</figure>\n<figure class=\"narrow\" aria-label=\"%s\">\n%s</figure>", f->label,
                       ls_str_text(&f->broad), f->label, ls_str_text(&f->narrow));

@@ -5,6 +5,7 @@
 #include "report/render.h"
 
 #include <criterion/criterion.h>
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -217,6 +218,33 @@ Test(compare, without_gnuplot)
     cr_expect_eq(rmdir(base), 0, "something is left in %s", base);
 }
 
+/* One object with a version, either the cells or the error. */
+static void check_json(const char *folder, bool drawn)
+{
+    char command[600];
+    snprintf(command, sizeof command, "'%s/lockstep' report --json '%s'", LS_BINARY_DIR, folder);
+    FILE *f = popen(command, "r");
+    cr_assert(f);
+    json_error_t wrong;
+    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &wrong);
+    cr_assert(root, "%d:%d %s", wrong.line, wrong.column, wrong.text);
+    cr_assert_eq(WEXITSTATUS(pclose(f)), drawn ? LS_OK : LS_EBACKEND);
+    cr_assert_eq(json_integer_value(json_object_get(root, "version")), 1);
+    cr_assert_str_eq(json_string_value(json_object_get(root, "command")), "report");
+    const json_t *cells = json_object_get(root, "cells"), *cell = json_array_get(cells, 0);
+    if (drawn) {
+        cr_assert_eq(json_array_size(cells), 2u);
+        cr_assert_str_eq(json_string_value(json_object_get(cell, "policy")), "replicate");
+        cr_assert_str_eq(json_string_value(json_object_get(cell, "check")), "safe");
+        cr_assert(json_is_true(json_object_get(cell, "agrees")) && json_is_true(json_object_get(cell, "losses_repeat")));
+        cr_assert_eq(json_integer_value(json_object_get(json_object_get(cell, "step_s"), "count")), 4);
+        cr_assert_eq(json_integer_value(json_object_get(json_object_get(cell, "throughput_against_baseline"), "pairs")), 2);
+    } else {
+        cr_assert(json_is_object(json_object_get(root, "error")));
+    }
+    json_decref(root);
+}
+
 /* A saved run is measured on one machine and rendered on another. */
 Test(compare, save_then_report)
 {
@@ -241,6 +269,7 @@ Test(compare, save_then_report)
         cr_assert(stat(html, &st) == 0 && st.st_size > 10000);
     else
         cr_assert_eq(status, LS_EBACKEND);
+    check_json(out, status == LS_OK);
     char command[160];
     snprintf(command, sizeof command, "rm -r '%s'", base);
     cr_assert_eq(system(command), 0);

@@ -1,4 +1,4 @@
-/* Traces of simulate against what the Trace Event Format asks of a JSON array: fields and types of each phase, metadata for every
+/* Traces of simulate and of replay against what the Trace Event Format asks of a JSON array: fields and types of each phase, metadata for every
  * process and thread, times in order on each track, slices of a thread one after the other or one inside the other, counters of
  * one set of series. Perfetto and chrome://tracing read that format; neither is run here.
  *   source  Trace Event Format (Chromium), sections on JSON array format, metadata, complete and counter events */
@@ -7,8 +7,10 @@
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct slice { int64_t pid, tid; long long begin, end; size_t index; }; /* picoseconds: sums of microseconds in double are not exact */
 typedef LS_VEC(struct slice) slice_vec;
@@ -99,7 +101,7 @@ static void check_counter(const json_t *e, size_t i, track_vec *counters)
     t->last = ts;
 }
 
-static void check_trace(const char *text, size_t length, size_t ranks)
+static void check_trace(const char *text, size_t length, size_t ranks, bool counts)
 {
     json_error_t wrong;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &wrong);
@@ -132,7 +134,7 @@ static void check_trace(const char *text, size_t length, size_t ranks)
         }
     }
     cr_assert(slices.count > 0, "no slices");
-    cr_assert(counted > 0, "no counters");
+    cr_assert((counted > 0) == counts, "%zu counters", counted);
     check_nesting(&slices);
     ls_vec_release(&slices);
     ls_vec_release(&tracks);
@@ -156,7 +158,7 @@ static void simulate(const char *file, enum ls_frozen policy, size_t replicas, b
     cr_assert_eq(ls_simulate(&s, &o, &arena, &x, &err), LS_OK, "%s: %s", file, err.text);
     cr_assert_eq(x.run.complete, !fails, "%s", file);
     ls_trace_write(&s, &x, &text);
-    check_trace(ls_str_text(&text), text.length, x.job.ranks);
+    check_trace(ls_str_text(&text), text.length, x.job.ranks, true);
     ls_str_release(&text);
     ls_simulation_release(&x);
     ls_names_close(names);
@@ -174,4 +176,27 @@ Test(trace, follows_the_trace_event_format)
 Test(trace, of_a_run_that_hangs)
 {
     simulate(LS_SOURCE_DIR "/scenarios/timing/qwen3-vl-4b.yaml", LS_FROZEN_PER_LAYER, 0, true);
+}
+
+/* Measured: with coroutines on one thread, and with a thread per queue. By way of the program: headers of the engine and of the
+ * simulator name some of their structs alike. */
+Test(trace, of_a_training_run)
+{
+    for (int threads = 0; threads < 2; threads++) {
+        char base[] = "/tmp/lockstep-trace-XXXXXX", path[100], command[700];
+        struct ls_str text = { 0 };
+        cr_assert(mkdtemp(base));
+        snprintf(path, sizeof path, "%s/t.json", base);
+        snprintf(command, sizeof command, "cd '%s' && '%s/lockstep' replay --steps 2 --warmup 1 %s --trace '%s' scenarios/training/qwen3-vl.yaml >/dev/null", LS_SOURCE_DIR,
+                 LS_BINARY_DIR, threads ? "--free" : "", path);
+        cr_assert_eq(system(command), 0, "%s", command);
+        FILE *f = fopen(path, "rb");
+        cr_assert(f);
+        for (int c; (c = getc(f)) != EOF;)
+            ls_str_addn(&text, &(char){ (char)c }, 1);
+        fclose(f);
+        check_trace(ls_str_text(&text), text.length, 2, false);
+        ls_str_release(&text);
+        cr_assert(unlink(path) == 0 && rmdir(base) == 0);
+    }
 }
