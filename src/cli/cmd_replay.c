@@ -39,7 +39,7 @@ static void on_signal(int signal_number) { interrupted = signal_number; }
 
 static enum ls_code read_options(const struct ls_cli *cli, struct options *o, struct ls_error *err)
 {
-    *o = (struct options){ .seed = 1, .blas_threads = 1, .free = ls_cli_flag(cli, "free"), .nccl_like = ls_cli_flag(cli, "nccl-like"),
+    *o = (struct options){ .seed = 1, .free = ls_cli_flag(cli, "free"), .nccl_like = ls_cli_flag(cli, "nccl-like"),
                            .witness = ls_cli_flag(cli, "witness"), .force = ls_cli_flag(cli, "force") };
     const char *against = ls_cli_value(cli, "against");
     if (against && strcmp(against, "check") != 0)
@@ -188,6 +188,13 @@ static enum ls_code choose_math(const struct ls_scenario *s, const struct option
     return o->math == MATH_TRAIN ? rc : LS_OK;
 }
 
+static const char *why_untrained(const struct result *r, const struct options *o)
+{
+    if (o->math == MATH_PATTERNS)
+        return "patterns were asked for";
+    return r->untrained.code ? r->untrained.text : "pairing by position corrupts what it meets";
+}
+
 static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, const struct options *o, struct ls_processes *p, struct ls_arena *arena,
                            struct result *r, struct ls_error *err)
 {
@@ -201,6 +208,9 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     double ranks = (double)s->mesh.shard * (double)s->mesh.replicate;
     double bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * ranks);
     enum ls_code rc = choose_math(s, o, bytes, vlm, arena, r, err);
+    if (rc == LS_OK && !r->trained && (o->warmup || o->blas_threads))
+        rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' is for training, and this run does not train: %s", o->warmup ? "warmup" : "blas-threads",
+                     why_untrained(r, o));
     r->how = (struct ls_train_options){ .steps = (size_t)o->steps, .warmup = (size_t)o->warmup, .seed = o->seed, .schedule = o->schedule, .free = o->free,
                                         .blas_threads = (unsigned)o->blas_threads, .force = o->force, .nccl_like = o->nccl_like,
                                         .timeline = o->trace != NULL, .interrupted = &interrupted };
@@ -356,8 +366,7 @@ static void print_memory(const struct result *r, struct ls_str *out)
 
 static void print_untrained(const struct result *r, const struct options *o, struct ls_str *out)
 {
-    const char *why = r->untrained.code ? r->untrained.text : o->math == MATH_PATTERNS ? "patterns were asked for" : "pairing by position corrupts what it meets";
-    ls_str_printf(out, "  training    none%s: %s\n", r->accounting ? "" : ", patterns instead", why);
+    ls_str_printf(out, "  training    none%s: %s\n", r->accounting ? "" : ", patterns instead", why_untrained(r, o));
 }
 
 static void print_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct options *o, const struct ls_processes *p,
@@ -621,6 +630,7 @@ static const struct ls_option options[] = {
 };
 static const struct ls_example examples[] = {
     { "replay scenarios/mixed-media/per-layer-table-one-off.yaml", "the run that the table describes" },
+    { "replay --steps 20 --warmup 5 --free scenarios/training/gemma3-root-uniform.yaml", "losses and step times of real training" },
     { "replay --witness --against check scenarios/conditional-tower/b02-skip.yaml", "does the counterexample fail as predicted?" },
     { "replay --witness --nccl-like scenarios/raw/unagreed-branch.yaml", "what NCCL would make of it" },
     { "replay --ranks-per-process 2 --replicas 4 scenarios/conditional-tower/b03-dummy-linked.yaml", "in two processes" },

@@ -46,8 +46,8 @@ enum ls_code ls_train_steps(const struct ls_scenario *s, const struct ls_train_o
     size_t fixed = (size_t)s->batch.steps, most = fixed ? fixed : LS_STEPS_MAX;
     size_t steps = o->steps ? o->steps : !fixed ? STEPS_DEFAULT : fixed > o->warmup ? fixed - o->warmup : 1;
     if (o->warmup >= most || steps > most - o->warmup)
-        return ls_fail(err, LS_EINPUT, s->batch.at, "%zu steps and %zu before them are more than %s %zu", steps, o->warmup,
-                       fixed ? "the scenario's" : "the most,", most);
+        return ls_fail(err, LS_EINPUT, s->batch.at, "%zu steps and %zu before them: %s %zu", steps, o->warmup,
+                       fixed ? "the scenario has" : "there may be", most);
     *out = o->warmup + steps;
     return LS_OK;
 }

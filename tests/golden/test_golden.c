@@ -42,6 +42,7 @@ static const char *const cases[][2] = {
     { "replay_training_hang", "replay --against check scenarios/training/gemma3-root-mixed.yaml" },
     { "replay_patterns", "replay --math patterns --against check scenarios/training/gemma3-root-mixed-dummy.yaml" },
     { "replay_math_unknown", "replay --math real scenarios/training/gemma3-root-mixed.yaml" },
+    { "replay_warmup_untrained", "replay --warmup 2 scenarios/conditional-tower/b03-dummy-linked.yaml" },
     { "replay_math_impossible", "replay --math train scenarios/conditional-tower/b03-dummy-linked.yaml" },
     { "replay_refused", "replay scenarios/mixed-media/per-layer-proposed-refused.yaml" },
     { "check_bad_key", "check tests/data/golden/bad_key.yaml" },
