@@ -129,13 +129,10 @@ static int wait_for(pid_t child, const volatile sig_atomic_t *interrupted)
     return status;
 }
 
-static bool read_status(const char *path, int *status)
+static bool read_status(int fd, int *status)
 {
-    FILE *f = fopen(path, "r");
-    bool known = f && fscanf(f, "%d", status) == 1;
-    if (f)
-        fclose(f);
-    return known;
+    char text[16] = "";
+    return pread(fd, text, sizeof text - 1, 0) > 0 && sscanf(text, "%d", status) == 1;
 }
 
 static enum ls_code no_status(int wait_status, struct ls_error *err)
@@ -161,7 +158,10 @@ enum ls_code ls_processes_start(size_t processes, const char *more, const volati
     int fd = mkstemp(path);
     if (fd < 0)
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "cannot make a file in '%s': %s", folder && *folder ? folder : "/tmp", strerror(errno));
-    close(fd);
+    /* Without a name it is gone when this process is, however that ends. */
+    unlink(path);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), fd);
     setenv(STATUS_FILE, path, 1);
     say_mpirun(&w, processes);
     enum ls_code rc = say_self(more, &w, err);
@@ -176,11 +176,11 @@ enum ls_code ls_processes_start(size_t processes, const char *more, const volati
         int ended = wait_for(child, interrupted);
         if (interrupted && *interrupted)
             rc = ls_fail(err, LS_EBACKEND, LS_NOWHERE, "interrupted");
-        else if (!read_status(path, status))
+        else if (!read_status(fd, status))
             rc = no_status(ended, err);
     }
     unsetenv(STATUS_FILE);
-    unlink(path);
+    close(fd);
     for (size_t i = 0; i < w.at.count; i++)
         free(w.at.at[i]);
     ls_vec_release(&w.at);
