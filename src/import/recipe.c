@@ -56,7 +56,9 @@ static void read_mesh(struct importer *i)
     for (size_t k = 0; k < sizeof later / sizeof *later; k++) {
         const struct ls_yaml_node *n = ls_recipe_get(r, later[k].path);
         *later[k].to = read_size(n, 1);
-        if (n && *later[k].to > 1)
+        if (n && *later[k].to > 1 && later[k].to == &r->ep && r->cp * r->tp * r->pp == 1) /* alone it is modelled */
+            import_note(i, LS_IMPORT_TAKEN, later[k].path, n, "%" PRIu64, r->ep);
+        else if (n && *later[k].to > 1)
             import_unsupported(i, later[k].path, n, later[k].what);
         else if (n)
             import_note(i, LS_IMPORT_TAKEN, later[k].path, n, "1");
@@ -122,6 +124,9 @@ static void read_unsupported(struct importer *i)
         { "model.drafter_path", "a drafter trained beside the model" },
         { "distributed.offload_policy", "offloading to the host" },
     };
+    const struct ls_yaml_node *fake = ls_recipe_get(i->recipe, "model.backend.fake_balanced_gate");
+    if (fake && ls_yaml_is_text(fake, "true"))
+        import_unsupported(i, "model.backend.fake_balanced_gate", fake, "a gate without parameters");
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
         const struct ls_yaml_node *n = ls_recipe_get(i->recipe, parts[k].path);
         if (n && !ls_yaml_is_null(n))
@@ -264,6 +269,42 @@ static void write_mp_policy(struct importer *i)
         ls_str_add(&i->text, "    cast_forward_inputs: true\n");
 }
 
+/* Where experts are spread over ranks; the defaults of AutoModel's classes are those of the scenario. */
+static void write_experts(struct importer *i)
+{
+    static const char *const keys[] = { "distributed.moe.wrap_outer_model", "distributed.moe.reshard_after_forward",
+                                        "distributed.moe.ignore_router_for_ac", "distributed.moe.lm_head_precision" };
+    const struct ls_recipe *r = i->recipe;
+    if (r->ep == 1 || r->cp * r->tp * r->pp != 1 || i->dp % r->ep)
+        return;
+    ls_str_printf(&i->text, "  ep_size: %" PRIu64 "\n", r->ep);
+    const struct ls_yaml_node *moe = ls_recipe_get(r, "distributed.moe");
+    if (!moe || moe->kind != LS_YAML_MAP)
+        return;
+    ls_str_add(&i->text, "  moe:\n");
+    size_t before = i->text.length;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        take_scalar(i, keys[k], "    ");
+    if (i->text.length == before)
+        ls_str_add(&i->text, "    wrap_outer_model: true\n");
+}
+
+/* The part of model.backend that decides what a layer of experts issues. */
+static void write_backend(struct importer *i)
+{
+    static const char *const keys[] = { "model.backend.dispatcher", "model.backend.experts", "model.backend.enable_fsdp_optimizations" };
+    const struct ls_recipe *r = i->recipe;
+    const struct ls_yaml_node *backend = ls_recipe_get(r, "model.backend");
+    if (r->ep == 1 || r->cp * r->tp * r->pp != 1 || i->dp % r->ep || !r->inventory || !backend || backend->kind != LS_YAML_MAP)
+        return;
+    ls_str_add(&i->text, "  backend:\n");
+    size_t before = i->text.length;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        take_scalar(i, keys[k], "    ");
+    if (i->text.length == before)
+        ls_str_add(&i->text, "    dispatcher: torch\n");
+}
+
 static void write_distributed(struct importer *i)
 {
     static const char *const plain[] = { "distributed.reshard_after_forward", "distributed.enable_fsdp2_prefetch",
@@ -273,6 +314,7 @@ static void write_distributed(struct importer *i)
         ls_str_printf(&i->text, "  dp_replicate_size: %" PRIu64 "\n", i->recipe->dp_replicate);
     for (size_t k = 0; k < sizeof plain / sizeof *plain; k++)
         take_scalar(i, plain[k], "  ");
+    write_experts(i);
     write_checkpointing(i);
     write_mp_policy(i);
     if (ls_recipe_get(i->recipe, "distributed.defer_fsdp_grad_sync"))
@@ -411,6 +453,7 @@ static enum ls_code import(struct importer *i, struct ls_import *out)
         if (batch != LS_OK)
             i->microbatches = 1; /* of the part that is for facts */
         write_head(i);
+        write_backend(i);
         rc = write_peft(i);
     }
     if (rc == LS_OK) {
@@ -423,6 +466,10 @@ static enum ls_code import(struct importer *i, struct ls_import *out)
             out->part = ls_arena_str(i->arena, ls_str_text(&i->text));
     }
     rc = rc == LS_OK ? batch : rc;
+    const struct ls_recipe *r = i->recipe;
+    if (rc == LS_OK && r->cp * r->tp * r->pp == 1 && i->dp % r->ep)
+        rc = ls_fail(i->err, LS_EINPUT, ls_recipe_get(r, "distributed.ep_size")->at, "the world size %" PRIu64 " is not a multiple of 'ep_size' %"
+                     PRIu64, i->world, r->ep);
     sort_notes(i);
     /* What is not modelled matters more than a world size that does not fit. */
     for (size_t k = 0; k < i->note.count; k++)

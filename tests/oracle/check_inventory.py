@@ -13,6 +13,7 @@
 The live run is observed here by plain forward hooks, not by the recorder.
 """
 import importlib
+import operator
 import os
 import re
 import sys
@@ -44,7 +45,7 @@ def expand_tree(node, fqn=""):
     return out, items
 
 
-def check_tree(inv, model):
+def check_tree(inv, model, attributes=()):
     dtype = inv["dtype"]
     have, items = expand_tree(inv["modules"])
     want = []
@@ -67,7 +68,9 @@ def check_tree(inv, model):
             first[id(m)] = n
         elif not any(n.startswith(a + ".") for a in aliases):
             aliases[n] = first[id(m)]
-    assert inv.get("aliases", {}) == aliases
+    for alias, fqn in dict(attributes).items():
+        assert operator.attrgetter(alias)(model) is model.get_submodule(fqn), alias
+    assert inv.get("aliases", {}) == {**aliases, **dict(attributes)}
     total = sum(p.numel() for p in model.parameters())
     assert inv["parameters"] == total
     return len(want), sum(len(w[2]) for w in want), total, items
@@ -148,7 +151,7 @@ def check(spec, inv):
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)                            # the tensors are tiny
     full = spec.full()
-    modules, tensors, total, items = check_tree(inv, full)
+    modules, tensors, total, items = check_tree(inv, full, spec.attributes)
     routed = check_moe(inv, full)
     print(f"{spec.name}: tree equal: {modules} modules, {tensors} parameter tensors, {total} parameters, {routed} routed layers")
     model = (spec.run or spec.full)()

@@ -326,6 +326,9 @@ def qwen3_omni_30b_a3b():
                        "code gives for a model made of the Thinker alone, which fixes these numbers")
 
 
+# Their classes forward these names to the text model that they hold; AutoModel's parallelizer asks for them.
+FORWARDED = {f"model.language_model.{n}": f"model.language_model.model.{n}" for n in ("layers", "embed_tokens")}
+
 # The decoder of DeepSeek-V3, which three families use.
 DEEPSEEK_NARROW = dict(vocab_size=64, hidden_size=32, intermediate_size=32, moe_intermediate_size=16, num_attention_heads=4,
                        num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2, kv_lora_rank=16, qk_rope_head_dim=8,
@@ -363,6 +366,7 @@ def kimi_vl_a3b():
     return Spec(name="kimi_vl_a3b", full=full, run=run, cases=[case(), case(1), case(2)], conditions={"image": "vision"},
                 multimodal=[part("model.vision_tower", "vision", "tower"),
                             part("model.multi_modal_projector", "vision", "projector")],
+                attributes=FORWARDED,
                 moe=[dict(modules="model.language_model.model.layers.*.mlp", count=64, top_k=6, **BIAS)],
                 config=config_of({k: v for k, v in text.items() if v is not None}, vision),
                 model_ids=["moonshotai/Kimi-VL-A3B-Instruct"], published=16407657776, besides=26 * 64 + 27 * 64,
@@ -405,6 +409,7 @@ def mistral_small_4():
     return Spec(name="mistral_small_4_119b", full=full, run=run, cases=[case(), case(1), case(2)], conditions={"image": "vision"},
                 multimodal=[part("model.vision_tower", "vision", "tower"),
                             part("model.multi_modal_projector", "vision", "projector")],
+                attributes=FORWARDED,
                 moe=[dict(modules="model.language_model.model.layers.*.mlp", count=128, top_k=4, **BIAS)], config=config_of(text, PIXTRAL),
                 model_ids=["mistralai/Mistral-Small-4-119B-2603"],
                 source=f"Text: the defaults of Mistral4Config of {CLASSES}, made for this checkpoint; tower as in Mistral-Small-3.1 (24 "
@@ -503,6 +508,7 @@ def kimi_k2_5():
     return Spec(name="kimi_k2_5", full=full, run=run, cases=[case(), case(1)], conditions={"image": "vision"},
                 multimodal=[part("model.vision_tower", "vision", "tower"),
                             part("model.multi_modal_projector", "vision", "projector")],
+                attributes=FORWARDED,
                 moe=[dict(modules="model.language_model.model.layers.*.mlp", count=384, top_k=8, **BIAS)], config=config_of(text, vision),
                 model_ids=["moonshotai/Kimi-K2.5"],
                 source="Text numbers of Kimi-K2 (DeepSeek-V3's decoder, 61 layers of 7168, 384 experts); tower and projector: defaults of "

@@ -47,6 +47,7 @@ class Spec:
     model_ids: list = dataclasses.field(default_factory=list)
     conditions: dict = dataclasses.field(default_factory=dict)   # condition -> modality
     multimodal: list = dataclasses.field(default_factory=list)
+    attributes: dict = dataclasses.field(default_factory=dict)   # properties of a class that give a module: name -> its FQN
     moe: list = dataclasses.field(default_factory=list)          # as in the file: what the framework takes for routed layers
     config: dict = dataclasses.field(default_factory=dict)
     published: int = None               # the published total ...
@@ -431,6 +432,7 @@ def record(spec):
         counts[DTYPES[p.dtype]] = counts.get(DTYPES[p.dtype], 0) + 1
     dtype = max(counts, key=counts.get)
     tree, aliases = tree_of(full, dtype)
+    aliases.update(spec.attributes)
     runner = spec.run() if spec.run else full
     if spec.run:
         a, b = skeleton(full), skeleton(runner)
