@@ -375,6 +375,9 @@ static void print_share(struct printer *p)
     ls_str_add(p->out, ", expected ");
     add_ratio(p->out, q->expected);
     ls_str_printf(p->out, " (rank %u, microbatch %u)\n", q->rank, q->microbatch);
+    if (p->s->step.clip_local)
+        ls_str_printf(p->out, "  %-*sclip_grad_norm: local scales on each rank by the norm of its own shards; the factor stands for any\n",
+                      LABEL_COLUMNS, "because");
 }
 
 static void add_sizes(struct printer *p)

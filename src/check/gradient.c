@@ -271,6 +271,8 @@ static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
             sum[e] = add61(add61(done[e], part[e]), own ? local[e] : 0);
         if (own)
             memset(local, 0, w->width * sizeof *local);
+        for (size_t e = 0; op->symbol != LS_NO_ID && e < w->width; e++)
+            sum[e] = mul61(sum[e], ratio61(1, at.rank + 2)); /* of its own: any factor that differs by rank shows it */
         memset(done, 0, w->width * sizeof *done);
         memset(part, 0, w->width * sizeof *part);
         const uint32_t place = place_of(w, at.rank, p->items[i]);

@@ -9,7 +9,8 @@
  *   compute, pass OPT, factor        scales what the step will find
  *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
  *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do).
- *                                    Of experts that no reduction carries, what has accumulated is there
+ *                                    Of experts that no reduction carries, what has accumulated is there.
+ *                                    With a symbol: scaled by a factor of the rank's own, here 1 / (rank + 2)
  * Expected: each share once, with factor 1 / replicas (mean) or 1 (sum); of experts, the shares for those of the rank. */
 #ifndef LS_CHECK_GRADIENT_H
 #define LS_CHECK_GRADIENT_H

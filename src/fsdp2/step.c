@@ -106,6 +106,10 @@ void step_end(struct run *r)
     struct ls_op *op = &r->ops.at[r->ops.count - 1];
     op->payload = ls_tables_payload(r->c->in.tables, "optimizer", names.at, names.count, 0);
     op->module = ls_name_id(r->c->names, "optimizer");
+    if (policy->clip_local && r->c->shard > 1) { /* nobody's norm but its own: shards of one tensor are scaled differently */
+        op->symbol = ls_name_id(r->c->names, "own norm");
+        op->cause = r->c->step_cause;
+    }
     ls_vec_release(&names);
     if (plan->experts.ep > 1)
         experts_update_bias(r);

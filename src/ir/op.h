@@ -104,7 +104,8 @@ struct ls_op {
     uint64_t count;     /* elements: what each rank receives of an all_gather's and gives to a reduce_scatter's shard
                            (the per-rank shard), otherwise the elements each rank passes in */
     uint32_t counts;    /* per-peer vector: index into ls_tables.vector, or LS_NO_ID */
-    uint32_t symbol;    /* count is bound at run time (expert routing): a name id, or LS_NO_ID */
+    uint32_t symbol;    /* count is bound at run time (expert routing): a name id, or LS_NO_ID. Of an optimizer's step: gradients are
+                           first scaled by a factor of this rank's own */
     uint32_t payload;   /* what it carries: index into ls_tables.payload, or LS_NO_ID. NCCL does not see it */
     uint32_t event;     /* record, wait, host_wait: event id of this rank. A wait means the latest record issued before it */
     uint32_t range, ranges; /* buffers touched: ls_tables.range[range .. range + ranges) ; alloc and free: one range */

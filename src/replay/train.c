@@ -16,6 +16,8 @@ enum ls_code ls_train_model(const struct ls_scenario *s, struct ls_arena *arena,
 {
     if (s->kind == LS_PLAN_RAW)
         return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "a raw program has no model");
+    if (s->step.clip_local)
+        return ls_fail(err, LS_EINPUT, s->step.at, "'clip_grad_norm' is local, which training does not do");
     enum ls_code rc = ls_nn_vlm_build(&s->model, arena, out, err);
     for (size_t i = 0; i < s->model.params && rc == LS_OK; i++)
         if (!is_computed(s->model.param[i].dtype))

@@ -130,8 +130,17 @@ static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
     TRY(ls_yaml_check_keys(n, "step", keys, l->err));
     if (!p->at.line)
         p->at = n->at;
-    if ((v = ls_yaml_get(n, "clip_grad_norm")))
-        TRY(ls_yaml_bool(v, "clip_grad_norm", &p->clip_grad_norm, l->err));
+    if ((v = ls_yaml_get(n, "clip_grad_norm")) && ls_yaml_is_text(v, "local") && !v->quoted) {
+        p->clip_local = true;
+        p->at = v->at;
+    } else if (v && ls_yaml_is_text(v, "global") && !v->quoted) {
+        p->clip_grad_norm = true;
+    } else if (v) {
+        enum ls_code rc = ls_yaml_bool(v, "clip_grad_norm", &p->clip_grad_norm, l->err);
+        if (rc != LS_OK)
+            ls_hint(l->err, "true (or global), false, or local: each rank by the norm of its own shards");
+        TRY(rc);
+    }
     TRY(load_metrics(l, n));
     TRY(load_named(l, ls_yaml_get(n, "token_counts"), "token_counts", true, &o->token, &o->tokens));
     TRY(load_named(l, ls_yaml_get(n, "forward_reduce"), "forward_reduce", false, &o->forward, &o->forwards));
