@@ -504,7 +504,7 @@ static uint64_t draw_range(uint64_t *random, struct ls_range_of r)
 
 static bool same_sample(const struct ls_sample *a, const struct ls_sample *b)
 {
-    return a->text == b->text && a->images == b->images && a->videos == b->videos && a->audios == b->audios &&
+    return a->text == b->text && a->images == b->images && a->videos == b->videos && a->audios == b->audios && memcmp(a->condition, b->condition, sizeof a->condition) == 0 &&
            a->sequences == b->sequences && a->image_patches == b->image_patches && a->video_patches == b->video_patches &&
            a->audio_positions == b->audio_positions;
 }

@@ -10,6 +10,7 @@
 
 struct ls_sample {
     uint64_t text, images, videos, audios;
+    uint8_t condition[LS_CONDITIONS_MAX]; /* how often conditions of the flow hold that count no media: branches of forward */
     /* Sizes, for the simulator alone: sequences that the text is packed into (0: 1); per call of the tower, 0: from the model. */
     uint64_t sequences, image_patches, video_patches, audio_positions;
     bool idle_experts; /* the gates send no token of any rank to this rank's experts */

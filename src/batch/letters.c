@@ -60,6 +60,8 @@ static enum ls_code make_letter(const struct ls_batch *b, const struct ls_sample
                            COUNT_MAX);
         out->count[c] = (uint8_t)count;
     }
+    for (size_t c = 0; c < m->conditions; c++)
+        out->count[c] = (uint8_t)(out->count[c] + sample->condition[c]);
     out->tokens = b->by_tokens ? sample->text : 0;
     out->idle_experts = b->by_idle_experts && sample->idle_experts;
     for (size_t d = 0; d < b->dummies; d++) {

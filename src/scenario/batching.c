@@ -18,10 +18,32 @@ static enum ls_code load_number(struct loader *l, const struct ls_yaml_node *n, 
     return rc;
 }
 
+/* Branches of forward that depend on the data, but on no media: {positives: 1}. */
+static enum ls_code load_conditions(struct loader *l, const struct ls_yaml_node *n, struct ls_sample *s)
+{
+    static const char *const media[] = { "image", "video", "audio" };
+    const struct ls_model *m = &l->s->model;
+    const char *names[LS_CONDITIONS_MAX + 1] = { 0 };
+    for (size_t c = 0; c < m->conditions; c++)
+        names[c] = ls_name_text(m->names, m->condition[c].name);
+    TRY(ls_yaml_check_keys(n, "conditions", names, l->err));
+    for (size_t i = 0; i < n->count; i++) {
+        uint64_t count = 0;
+        for (size_t k = 0; k < sizeof media / sizeof *media; k++)
+            if (strcmp(n->pair[i].key->text, media[k]) == 0)
+                return ls_fail(l->err, LS_EINPUT, n->pair[i].key->at, "'%s' counts media: write '%ss'", media[k], media[k]);
+        TRY(ls_yaml_uint(n->pair[i].value, n->pair[i].key->text, 0, 2, &count, l->err));
+        for (size_t c = 0; c < m->conditions; c++)
+            if (strcmp(names[c], n->pair[i].key->text) == 0)
+                s->condition[c] = (uint8_t)count;
+    }
+    return LS_OK;
+}
+
 static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const keys[] = { "text", "images", "videos", "audios", "sequences", "image_patches", "video_patches",
-                                        "audio_positions", "experts", NULL };
+                                        "audio_positions", "experts", "conditions", NULL };
     static const char *const experts[] = { "busy", "idle", NULL };
     struct ls_batch *b = &l->s->batch;
     TRY(ls_yaml_list(n, "samples", l->err));
@@ -46,6 +68,8 @@ static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
         if (v)
             TRY(ls_yaml_choice(v, "experts", experts, &which, l->err));
         s->idle_experts = which == 1;
+        if (ls_yaml_get(n->item[i], "conditions"))
+            TRY(load_conditions(l, ls_yaml_get(n->item[i], "conditions"), s));
     }
     return LS_OK;
 }
