@@ -434,6 +434,8 @@ static bool disown(const struct base *b, uint64_t choice, struct ls_compiled *c,
 {
     struct ls_plan *p = &c->plan;
     const struct ls_model *m = p->model;
+    if (c->around || c->ddp) /* transducers around the one that is made anew */
+        return false;
     for (uint32_t i = 0; i < m->params; i++) {
         uint32_t q = (uint32_t)((choice + i) % m->params), u = p->owner[q];
         if (m->param[q].canonical != q || !p->requires_grad[q] || u == LS_NO_ID || p->unit[u].params < 2 || !has_share(b, m->param[q].name))
@@ -450,9 +452,11 @@ static bool disown(const struct base *b, uint64_t choice, struct ls_compiled *c,
         struct ls_error err = { 0 };
         struct ls_compile_input in = { .plan = p, .mesh = &s->mesh, .letters = &c->letters, .rounds = &c->rounds, .batch = &c->batch,
                                        .specs = &s->specs, .step = s->step, .tables = &c->tables };
-        ls_fsdp2_close(c->system.replica);
-        c->system.replica = NULL;
-        return ls_fsdp2_open(&in, c->arena, &c->system.replica, &err) == LS_OK;
+        ls_fsdp2_close(c->fsdp2);
+        c->fsdp2 = c->system.replica = NULL;
+        bool ok = ls_fsdp2_open(&in, c->arena, &c->fsdp2, &err) == LS_OK;
+        c->system.replica = c->fsdp2;
+        return ok;
     }
     return false;
 }
@@ -542,8 +546,7 @@ static bool check_scenario(struct base *b, enum mutation_kind kind, uint64_t cho
     if (ok)
         count(b, kind, want);
 compiled:
-    if (c.system.replica)
-        ls_compiled_release(&c);
+    ls_compiled_release(&c);
 out:
     ls_arena_release(&arena);
     return ok;
@@ -617,7 +620,8 @@ static bool mutations_of(struct base *b, size_t ops_max)
     b->check = (struct ls_check_options){ .replicas_max = 4, .gradients = b->s.kind != LS_PLAN_RAW, .races = true, .mean = b->s.mean };
     if (ls_scenario_compile(&b->s, &as_written, false, &b->any, &err) != LS_OK)
         return true;
-    if (b->any.refusal.rule || !with_sizes(b, ops_max, &err))
+    /* FSDP2 plans alone: under DDP what follows from a change of plan or gradients has other rules. */
+    if (b->any.refusal.rule || b->s.ddp.present || !with_sizes(b, ops_max, &err))
         goto out;
     if (ls_check_system(&b->any.system, &b->check, &b->arena, &r, &err) == LS_OK && r.verdict == LS_SAFE)
         ok = mutate_base(b);
