@@ -52,7 +52,8 @@ static bool compile(const char *yaml, const char *torch, unsigned automodel, con
         if (ok && c.refusal.rule) {
             ls_str_printf(out, "refused %s\n", c.refusal.rule);
         } else if (ok) {
-            for (size_t rank = 0; rank < ranks_of(&s) && ok; rank++) {
+            const size_t ranks = automodel ? 2 : ranks_of(&s); /* record_experts.py writes two */
+            for (size_t rank = 0; rank < ranks && ok; rank++) {
                 ls_str_printf(out, "rank %zu\n", rank);
                 ok = recording_of_rank(&c, s.mesh.shard, rank, out, err) == LS_OK;
             }

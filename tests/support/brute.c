@@ -177,8 +177,12 @@ void ls_brute_force(const struct ls_system *s, const struct ls_brute_options *o,
                 b.size[0] = r;
                 b.size[1] = replicas / r;
                 bool fits = true;
-                for (size_t d = 0; d < LS_FREE_DIMS; d++)
-                    fits = fits && (s->free_dims >> d & 1 ? b.size[d] >= 2 : b.size[d] == 1) && (!s->size[d] || s->size[d] == b.size[d]);
+                for (size_t d = 0; d < LS_FREE_DIMS; d++) {
+                    size_t step, least;
+                    ls_system_sizes(s, d, &step, &least);
+                    fits = fits && (s->free_dims >> d & 1 ? b.size[d] >= 2 && (s->size[d] || (b.size[d] >= least && b.size[d] % step == 0))
+                                                          : b.size[d] == 1) && (!s->size[d] || s->size[d] == b.size[d]);
+                }
                 if (!fits || (o->below_replicas && !(replicas < o->below_replicas || (replicas == o->below_replicas && rounds < o->below_rounds))))
                     continue;
                 if (o->total_max && out->runs >= o->total_max) {

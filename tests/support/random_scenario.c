@@ -8,8 +8,15 @@ struct draw {
     uint64_t state;
     struct ls_str *out;
     bool video, audio, projector, hybrid;
+    uint64_t own;   /* experts: drawn apart, so that scenarios without them stay what they were */
+    bool experts, idle; /* a mixture of experts in every layer, and expert groups */
     unsigned blocks, layers;
 };
+
+static bool own_chance(struct draw *d, unsigned percent)
+{
+    return ls_random_below(&d->own, 100) < percent;
+}
 
 static bool chance(struct draw *d, unsigned percent)
 {
@@ -36,7 +43,15 @@ static void inventory(struct draw *d)
     d->projector = chance(d, 60);
     d->blocks = 1 + below(d, 3);
     d->layers = 1 + below(d, 3);
-    ls_str_add(o, "model:\n  inventory:\n    lockstep_inventory: 1\n    name: random\n    dtype: f32\n    modules:\n      class: Random\n");
+    static const char *const dispatcher[] = { "torch", "torch", "deepep", "uccl_ep" };
+    const char *embed = d->experts ? "embed_tokens" : "embed", *head = d->experts ? "lm_head" : "head";
+    ls_str_add(o, "model:\n");
+    if (d->experts) {
+        d->idle = own_chance(d, 25);
+        ls_str_printf(o, "  backend: {dispatcher: %s, enable_fsdp_optimizations: %s, dummy_expert_pass: %s}\n", dispatcher[ls_random_below(&d->own, 4)],
+                      own_chance(d, 30) ? "true" : "false", d->idle ? "false" : "true");
+    }
+    ls_str_add(o, "  inventory:\n    lockstep_inventory: 1\n    name: random\n    dtype: f32\n    modules:\n      class: Random\n");
     if (chance(d, 50))
         ls_str_add(o, "      params: {scale: [4]}\n");
     ls_str_printf(o, "      children:\n        visual:\n          class: Tower\n");
@@ -49,10 +64,14 @@ static void inventory(struct draw *d)
     if (d->audio)
         ls_str_printf(o, "        audio_tower:\n          class: Audio\n          children:\n            layers:\n              class: ModuleList\n"
                          "              children:\n                \"0..0\": {class: Block, params: {w: [4, %u]}}\n", width(d));
-    ls_str_printf(o, "        embed: {class: Embedding, params: {w: [4, %u]}}\n", width(d));
+    ls_str_printf(o, "        %s: {class: Embedding, params: {w: [4, %u]}}\n", embed, width(d));
     ls_str_printf(o, "        layers:\n          class: ModuleList\n          children:\n"
-                     "            \"0..%u\": {class: Layer, params: {w: [4, %u], b: [4]}}\n", d->layers - 1, width(d));
-    ls_str_printf(o, "        head: {class: Linear, params: {w: [4, %u]}}\n", width(d));
+                     "            \"0..%u\": {class: Layer, params: {w: [4, %u], b: [4]}%s}\n", d->layers - 1, width(d),
+                  d->experts ? ", children: {mlp: {class: MoE, children: {gate: {class: Gate, params: {w: [4, 4]}, buffers: {bias: [4]}}, "
+                               "experts: {class: Experts, params: {up: [4, 6, 4], down: [4, 6, 2]}}}}}" : "");
+    ls_str_printf(o, "        %s: {class: Linear, params: {w: [4, %u]}}\n", head, width(d));
+    if (d->experts)
+        ls_str_printf(o, "    moe: [{modules: \"layers.*.mlp\", count: 4, top_k: 2, gate_bias: bias, bias_update: %s}]\n", own_chance(d, 50) ? "true" : "false");
     ls_str_add(o, "    multimodal:\n      - {path: visual, modality: vision, role: tower, conditionally_executed: true}\n");
     if (d->projector)
         ls_str_add(o, "      - {path: multi_modal_projector, modality: vision, role: projector, conditionally_executed: true}\n");
@@ -60,7 +79,8 @@ static void inventory(struct draw *d)
         ls_str_add(o, "      - {path: audio_tower, modality: audio, role: tower, conditionally_executed: true}\n");
     ls_str_printf(o, "    conditions: {image: {modality: vision}%s%s}\n", d->video ? ", video: {modality: vision}" : "",
                   d->audio ? ", audio: {modality: audio}" : "");
-    ls_str_add(o, "    flow:\n      inputs: [ids, pixels, sound]\n      body:\n        - {call: embed, in: [ids], out: [h]}\n");
+    ls_str_add(o, "    flow:\n      inputs: [ids, pixels, sound]\n      body:\n");
+    ls_str_printf(o, "        - {call: %s, in: [ids], out: [h]}\n", embed);
     static const char *const media[] = { "image", "video" };
     bool whole = chance(d, 80); /* else the merge leaves the features out of the loss */
     for (unsigned m = 0; m < 1u + d->video; m++) {
@@ -77,13 +97,20 @@ static void inventory(struct draw *d)
                       "              body:\n                - each: audio_tower.layers\n                  body:\n"
                       "                    - {call: $, in: [sound], out: [sound]}\n                - {op: pool, in: [sound], out: [s]}\n"
                       "            - {op: merge, in: [h, s], out: [h]}\n");
-    ls_str_add(o, "        - each: layers\n          body:\n            - {call: $, in: [h], out: [h]}\n");
-    ls_str_add(o, "        - {call: head, in: [h], out: [logits]}\n      outputs: [logits]\n      loss: [logits]\n");
+    if (d->experts)
+        ls_str_add(o, "        - each: layers\n          body:\n            - call: $\n              in: [h]\n              out: [h]\n              body:\n"
+                      "                - {op: attend, in: [h], out: [h], params: [w, b]}\n                - call: $.mlp\n                  in: [h]\n"
+                      "                  out: [y]\n                  body:\n                    - {call: $.mlp.gate, in: [h], out: [g]}\n"
+                      "                    - {call: $.mlp.experts, in: [h, g], out: [y]}\n                - {op: add, in: [h, y], out: [h]}\n");
+    else
+        ls_str_add(o, "        - each: layers\n          body:\n            - {call: $, in: [h], out: [h]}\n");
+    ls_str_printf(o, "        - {call: %s, in: [h], out: [logits]}\n", head);
+    ls_str_add(o, "      outputs: [logits]\n      loss: [logits]\n");
 }
 
 static void freezing(struct draw *d)
 {
-    static const char *const globs[] = { "visual.**", "multi_modal_projector.**", "audio_tower.**", "embed.**", "layers.0.**", "layers.**" };
+    static const char *const globs[] = { "visual.**", "multi_modal_projector.**", "audio_tower.**", "embed**", "layers.0.**", "layers.**" };
     static const unsigned percent[] = { 55, 40, 50, 15, 10, 5 };
     bool any = false;
     for (unsigned i = 0; i < 6; i++) {
@@ -102,9 +129,29 @@ static const char *reshard(struct draw *d)
     return value[below(d, 4)];
 }
 
+/* Expert groups of two (or one of four) beside shard groups. */
+static void expert_plan(struct draw *d, unsigned version)
+{
+    static const char *const mesh[] = { "dp_size: any\n  ep_size: 2", "dp_size: 4\n  ep_size: 2", "dp_size: 2\n  ep_size: 2",
+                                        "dp_size: 4\n  ep_size: 4", "dp_size: 4\n  dp_replicate_size: 2\n  ep_size: 2",
+                                        "dp_size: 4\n  dp_replicate_size: 2\n  ep_size: 4" };
+    static const char *const frozen[] = { "root", "per_layer", "replicate" };
+    unsigned m = (unsigned)ls_random_below(&d->own, 6);
+    d->hybrid = m >= 4;
+    ls_str_printf(d->out, "distributed:\n  strategy: fsdp2\n  rules: automodel\n  %s\n  multimodal: {frozen_sharding: %s}\n"
+                          "  moe: {reshard_after_forward: %s}\n  activation_checkpointing: %s\n",
+                  mesh[m], frozen[ls_random_below(&d->own, 3)], own_chance(d, 40) ? "true" : "false", own_chance(d, 20) ? "true" : "false");
+    ls_str_printf(d->out, "runtime:\n  automodel: \"%s\"\n  fsdp2: {version: \"%u.%u\", unused_params: off, lazy_state_guard: true}\n",
+                  own_chance(d, 50) ? "0.7" : "0.6", version / 100, version % 100);
+}
+
 static void plan(struct draw *d, unsigned version)
 {
     struct ls_str *o = d->out;
+    if (d->experts) {
+        expert_plan(d, version);
+        return;
+    }
     d->hybrid = chance(d, 25);
     if (!d->hybrid && chance(d, 15)) { /* buckets of a few parameters */
         ls_str_printf(o, "distributed:\n  strategy: ddp\n  dp_size: any\n  ddp: {bucket_cap_mb: %s, find_unused_parameters: %s, static_graph: %s}\n",
@@ -194,6 +241,8 @@ static void batch(struct draw *d)
     else
         ls_str_printf(o, "%u\n", microbatches);
     ls_str_add(o, "  steps: any\n  samples:\n    - {text: 8}\n    - {text: 8, images: 1}\n");
+    if (d->idle)
+        ls_str_add(o, "    - {text: 8, experts: idle}\n");
     if (d->video && chance(d, 60))
         ls_str_add(o, chance(d, 50) ? "    - {text: 8, images: 1, videos: 1}\n" : "    - {text: 8, videos: 1}\n");
     if (d->audio)
@@ -226,6 +275,8 @@ static void batch(struct draw *d)
 void random_scenario(uint64_t seed, struct ls_str *out)
 {
     struct draw d = { .state = seed * 0x9e3779b97f4a7c15u + 1, .out = out };
+    d.own = ls_hash_mix(seed, 0x65706570);
+    d.experts = ls_random_below(&d.own, 5) == 0;
     static const unsigned version[] = { 212, 212, 215, 211 };
     unsigned v = version[below(&d, 4)];
     ls_str_printf(out, "lockstep: 1\nname: random-%llu\n", (unsigned long long)seed);
