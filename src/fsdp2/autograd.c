@@ -89,20 +89,24 @@ static void run_node(struct run *r, uint32_t at)
         if (r->node.at[at].defined >> r->node.at[at].hooks.at[i].out & 1) /* no hook fires on an undefined gradient */
             unit_pre_backward(r, r->node.at[at].hooks.at[i].node);
     uint32_t region = r->node.at[at].region;
-    if (region != LS_NO_ID && !r->regions.at[region].recomputed && r->node.at[at].kind == NODE_LEAF && !r->now.stopped)
+    /* Recomputation starts at the first node that saved something: the sum over an expert group comes before, and so do additions
+     * (elsewhere every operation is taken to save something). */
+    const struct ls_flow *flow = r->node.at[at].kind == NODE_LEAF ? r->node.at[at].flow : NULL;
+    const uint32_t layer = flow && !r->now.stopped ? experts_layer(r, flow) : LS_NO_ID;
+    if (layer != LS_NO_ID)
+        experts_combine_backward(r, layer);
+    const bool saved = flow && (r->c->in.plan->experts.ep <= 1 || flow->params || flow->kind != LS_FLOW_OP);
+    if (region != LS_NO_ID && !r->regions.at[region].recomputed && saved && !r->now.stopped)
         forward_recompute(r, region);
     if (r->now.stopped)
         return;
     const struct node *n = &r->node.at[at];
     switch (n->kind) {
     case NODE_LEAF: {
-        const uint32_t experts = experts_layer(r, n->flow);
-        if (experts != LS_NO_ID)
-            experts_combine_backward(r, experts);
         emit_compute(r, n->module, (struct ls_kernel){ .what = LS_KERNEL_BACKWARD, .statement = n->flow->id, .instance = n->instance },
                      n->flow->param, n->flow->params);
-        if (experts != LS_NO_ID)
-            experts_dispatch_backward(r, experts, n->tokens_grad, n->weights_grad);
+        if (layer != LS_NO_ID)
+            experts_dispatch_backward(r, layer, n->tokens_grad, n->weights_grad);
         break;
     }
     case NODE_POST_BACKWARD:

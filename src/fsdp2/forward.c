@@ -143,7 +143,7 @@ static void run_operation(struct run *r, struct scope *s, const struct ls_flow *
     bool out_grad = grad && !f->detach;
     for (size_t i = 0; i < f->outs; i++)
         bind(s, (struct value){ f->out[i], out_grad ? node : LS_NO_ID, (uint32_t)i, instance, (uint32_t)i, out_grad });
-    if (r->recompute_last == f)
+    if (r->recompute_last == f || (r->saved_last == f && plan->experts.ep > 1))
         r->stop_recompute = true; /* everything the backward needs is there */
 }
 
