@@ -234,7 +234,9 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
     struct ls_prediction p;
     if (s->kind != LS_PLAN_RAW) {
         if (s->mesh.shard == LS_SIZE_ANY)
-            s->mesh.shard = 2;
+            s->mesh.shard = s->mesh.ep > 1 ? 2 * s->mesh.ep : 2; /* two expert groups */
+        if (s->mesh.ep_shard == LS_SIZE_ANY)
+            s->mesh.ep_shard = 2;
         if (s->mesh.replicate == LS_SIZE_ANY)
             s->mesh.replicate = 2;
     }
@@ -253,7 +255,7 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
             o.seed = seed;
             ok = run_once(t, &setup, &o, gradients, false, arena, why);
         }
-        if (ok && want != LS_UNDECIDED && !((o.accounting || s->ddp.present) && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE))) {
+        if (ok && want != LS_UNDECIDED && !((o.accounting || !setup.params) && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE))) {
             ok = ls_replay_predict(&setup, o.blocking, gradients, arena, &p, &err) == LS_OK && p.verdict == want;
             if (!ok)
                 wrong(why, ls_verdict_name(want), ls_verdict_name(p.verdict));
