@@ -60,16 +60,16 @@ static void found(struct prover *p, const struct ls_assignment *a, size_t depth,
     p->best_ops = ops;
 }
 
-static enum ls_code problem_in_round(struct prover *p, uint32_t at, uint32_t klass, const struct ls_tree *t)
+static enum ls_code problem_on_path(struct prover *p, uint32_t at, uint32_t klass, const struct ls_tree *t, struct ls_arena *arena)
 {
     struct ls_path path;
     struct ls_assignment a;
-    enum ls_code rc = ls_search_path(&p->fold, &p->search, at, klass, p->arena, &path, p->err);
+    enum ls_code rc = ls_search_path(&p->fold, &p->search, at, klass, arena, &path, p->err);
     if (rc != LS_OK)
         return rc;
     size_t ops = p->search.node.at[at].ops + t->ops;
     if (t->problem) {
-        if (ls_witness_of_problem(&p->fold, &path, p->arena, &a))
+        if (ls_witness_of_problem(&p->fold, &path, arena, &a))
             found(p, &a, p->search.node.at[at].depth, ops);
         else
             return limit(p, "a violation of the folded plan that does not fit the given sizes and contract");
@@ -77,12 +77,28 @@ static enum ls_code problem_in_round(struct prover *p, uint32_t at, uint32_t kla
     }
     struct ls_order order;
     const struct ls_tree *last = path.tree[path.rounds - 1];
-    ls_order_check(&p->fold, &last, 1, p->run.level == LS_L1, p->arena, &order);
-    if (order.cyclic && ls_witness_of_cycle(&p->fold, &path, path.rounds - 1, &order.cycle, p->arena, &a)) {
+    ls_order_check(&p->fold, &last, 1, p->run.level == LS_L1, arena, &order);
+    if (order.cyclic && ls_witness_of_cycle(&p->fold, &path, path.rounds - 1, &order.cycle, arena, &a)) {
         found(p, &a, p->search.node.at[at].depth, ops);
         return LS_OK;
     }
     return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
+}
+
+/* Thousands of classes may fail in one round, and only the best candidate is kept: the way to each is made in memory of its own. */
+static enum ls_code problem_in_round(struct prover *p, uint32_t at, uint32_t klass, const struct ls_tree *t)
+{
+    struct ls_arena own;
+    struct ls_assignment *c = &p->out->candidate;
+    const uint32_t *before = c->letter;
+    ls_arena_init(&own, 0);
+    enum ls_code rc = problem_on_path(p, at, klass, t, &own);
+    if (rc == LS_OK && p->out->end == LS_PROOF_VIOLATED && c->letter != before) {
+        c->node = ls_arena_copy(p->arena, c->node, c->rounds * sizeof *c->node);
+        c->letter = ls_arena_copy(p->arena, c->letter, ls_mul_size(c->rounds, c->size[0] * c->size[1]) * sizeof *c->letter);
+    }
+    ls_arena_release(&own);
+    return rc;
 }
 
 /* The machine stopped inside a replica for a reason that neither words nor order show (point to point). */
