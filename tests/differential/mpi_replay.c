@@ -15,7 +15,7 @@ int main(void)
     struct ls_world *w = together_open();
     struct replaying t = { .world = w };
     struct ls_str why = { 0 }, path = { 0 };
-    for (uint64_t seed = 1; seed <= 25; seed++) {
+    for (uint64_t seed = 1; seed <= 45; seed++) {
         bool ok = replaying_seed(&t, seed, seed % 5 ? 1 : 0, &why);
         if (!ok)
             ls_str_printf(&why, "seed %llu\n", (unsigned long long)seed);

@@ -6,6 +6,7 @@
 
 static const char *const files[] = {
     "dummies/full-automodel.yaml", "policies-17/dense-root-uniform.yaml", "uniformity-check/uniform.yaml", "raw/two-comms-same-order.yaml",
+    "conditional-tower/b03-dummy-linked.yaml", "conditional-tower/b08-audio-only.yaml",
 };
 enum { FILES = sizeof files / sizeof *files, SEEDS = 50, OPS = 180, FILE_OPS = 250 };
 
