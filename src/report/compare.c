@@ -226,13 +226,13 @@ static enum ls_code take_run(struct comparison *x, struct ls_result_cell *c, uin
     size_t n = t->warmup + t->steps;
     *run = (struct ls_result_run){ .round = round, .order = x->order++, .steps = n, .seconds = LS_NEW(x->arena, double, n), .loss = LS_NEW(x->arena, double, n),
                                    .norm = LS_NEW(x->arena, double, n), .text_tokens = LS_NEW(x->arena, uint64_t, n),
-                                   .image_tokens = LS_NEW(x->arena, uint64_t, n) };
+                                   .media_tokens = LS_NEW(x->arena, uint64_t, n) };
     for (size_t i = 0; i < n; i++) {
         run->seconds[i] = t->step[i].seconds;
         run->loss[i] = t->step[i].loss;
         run->norm[i] = t->step[i].norm;
         run->text_tokens[i] = t->step[i].text_tokens;
-        run->image_tokens[i] = t->step[i].image_tokens;
+        run->media_tokens[i] = t->step[i].image_tokens + t->step[i].audio_tokens;
         if (!(run->seconds[i] > 0))
             return ls_fail(x->err, LS_EBACKEND, whole, "the clock shows no time for step %zu of '%s'", i + 1, c->policy);
     }

@@ -207,7 +207,7 @@ void ls_figure_throughput(const struct ls_result *r, const struct ls_summary *s,
         ls_str_printf(script, "$steps%zu << EOD\n", i);
         for (size_t k = 0; k < c->runs; k++)
             for (size_t n = (size_t)r->warmup; n < c->run[k].steps; n++) {
-                double rate = (double)(c->run[k].text_tokens[n] + c->run[k].image_tokens[n]) / c->run[k].seconds[n] / scale;
+                double rate = (double)(c->run[k].text_tokens[n] + c->run[k].media_tokens[n]) / c->run[k].seconds[n] / scale;
                 ls_str_printf(script, "%.6g %.2f\n%.6g %.2f\n\n", rate, (double)i + 0.62, rate, (double)i + 0.84);
             }
         const struct ls_spread *x = &s->cell[i].rate;

@@ -298,7 +298,7 @@ static void read_run(struct reader *r, const json_t *o, const struct ls_result *
     x->loss = series(r, o, "loss", x->steps, true);
     x->norm = series(r, o, "norm", x->steps, true);
     x->text_tokens = numbers(r, o, "text_tokens", x->steps, "steps");
-    x->image_tokens = numbers(r, o, "image_tokens", x->steps, "steps");
+    x->media_tokens = numbers(r, o, "media_tokens", x->steps, "steps");
     c->runs++;
 }
 

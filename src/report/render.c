@@ -272,7 +272,7 @@ static const char *simulated(const struct page *p)
     for (size_t i = 0; i < p->r->cells; i++)
         if (p->s->cell[i].measured && p->r->cell[i].simulated) {
             ls_str_printf(&note, " (%.0f tokens in a step of %s batches, %.0f measured on average)", p->s->cell[i].sim_tokens, p->r->cell[i].batches,
-                          p->s->cell[i].text_tokens + p->s->cell[i].image_tokens);
+                          p->s->cell[i].text_tokens + p->s->cell[i].media_tokens);
             break;
         }
     ls_str_add(&note, "; what its activations take follows the scenario's runtime.activations.");
@@ -385,8 +385,8 @@ static const char *measured(const struct page *p)
     fact(p, &out, "ranks", ls_arena_printf(a, "%" PRIu64 " in one process; %s", r->ranks, r->schedule));
     for (size_t i = 0; i < r->cells; i++)
         if (p->s->cell[i].measured) {
-            fact(p, &out, "tokens of a step", ls_arena_printf(a, "%.0f of text and %.0f of images on average, all ranks (%s batches)", p->s->cell[i].text_tokens,
-                                                             p->s->cell[i].image_tokens, r->cell[i].batches));
+            fact(p, &out, "tokens of a step", ls_arena_printf(a, "%.0f of text and %.0f of images and audio on average, all ranks (%s batches)", p->s->cell[i].text_tokens,
+                                                             p->s->cell[i].media_tokens, r->cell[i].batches));
             while (i + 1 < r->cells && strcmp(r->cell[i + 1].batches, r->cell[i].batches) == 0)
                 i++;
         }

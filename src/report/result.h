@@ -17,7 +17,7 @@
  *      check: {verdict, text},                      text: where, and how it is known
  *      replay: {verdict, text, run},                run: "trained", "witness", or "none" with the reason in text
  *      simulated: {step_s, tokens_per_s, peak_bytes} or null,
- *      runs: [{round, order, seconds: [...], loss: [...], norm: [...], text_tokens: [...], image_tokens: [...]}, ...],
+ *      runs: [{round, order, seconds: [...], loss: [...], norm: [...], text_tokens: [...], media_tokens: [...]}, ...],
  *      memory: [{total, at_peak: [bytes of each category]}, ... by rank],
  *      timeline: {step, streams: [name], kinds: [name], labels: [name], spans: [[rank, stream, kind, label, begin, end], ...]} or null
  *    }, ...]}
@@ -49,7 +49,7 @@ struct ls_result_run {
     uint32_t round, order;             /* order: its place in time among the runs of these batches, from 0 */
     size_t steps;                      /* warm-up included */
     double *seconds, *loss, *norm;     /* [steps] */
-    uint64_t *text_tokens, *image_tokens;
+    uint64_t *text_tokens, *media_tokens;
 };
 struct ls_result_memory { uint64_t total, *at_peak; }; /* at_peak [categories]: when the total was largest; sums to it */
 struct ls_result_span { uint32_t rank, stream, kind, label; uint64_t begin_ns, end_ns; };

@@ -47,14 +47,14 @@ static void measure(const struct ls_result *r, const struct ls_result_cell *c, s
         s->repeats &= same_bits(x, &c->run[0]);
         for (size_t k = warmup; k < x->steps; k++, n++) {
             seconds[n] = x->seconds[k];
-            rate[n] = (double)(x->text_tokens[k] + x->image_tokens[k]) / x->seconds[k];
+            rate[n] = (double)(x->text_tokens[k] + x->media_tokens[k]) / x->seconds[k];
             s->text_tokens += (double)x->text_tokens[k];
-            s->image_tokens += (double)x->image_tokens[k];
+            s->media_tokens += (double)x->media_tokens[k];
         }
     }
     s->wrong = !s->repeats;
     s->text_tokens /= (double)n;
-    s->image_tokens /= (double)n;
+    s->media_tokens /= (double)n;
     s->step = ls_spread_of(seconds, n);
     s->rate = ls_spread_of(rate, n);
     for (size_t i = 0; i < c->ranks; i++)

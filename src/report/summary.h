@@ -15,8 +15,8 @@ struct ls_cell_summary {
     bool measured;               /* the rest but `agrees` is empty if not */
     bool agrees;                 /* the replay saw what check says; also if nothing was replayed */
     struct ls_spread step;       /* seconds, of every measured step of every run */
-    struct ls_spread rate;       /* tokens per second, text and image tokens together */
-    double text_tokens, image_tokens; /* mean of a step, all ranks */
+    struct ls_spread rate;       /* tokens per second, text and media tokens together */
+    double text_tokens, media_tokens; /* mean of a step, all ranks */
     bool paired;                 /* there is a baseline with the same batches, and this is not it */
     struct ls_paired against;    /* throughput / the baseline's, from the median step of each run */
     size_t worst; uint64_t peak; /* the rank whose peak is largest, and its bytes */

@@ -147,7 +147,7 @@ static void write_cell(struct ls_json *j, const struct ls_result *r, const struc
         reals(j, "loss", x->loss, x->steps);
         reals(j, "norm", x->norm, x->steps);
         numbers(j, "text_tokens", x->text_tokens, x->steps);
-        numbers(j, "image_tokens", x->image_tokens, x->steps);
+        numbers(j, "media_tokens", x->media_tokens, x->steps);
         ls_json_end_object(j);
     }
     ls_json_end_array(j);

@@ -19,14 +19,14 @@ static void fill_run(struct ls_result_run *x, uint32_t round, uint32_t order, do
 {
     x->round = round, x->order = order, x->steps = WARMUP + STEPS;
     x->seconds = LS_NEW(arena, double, x->steps), x->loss = LS_NEW(arena, double, x->steps), x->norm = LS_NEW(arena, double, x->steps);
-    x->text_tokens = LS_NEW(arena, uint64_t, x->steps), x->image_tokens = LS_NEW(arena, uint64_t, x->steps);
+    x->text_tokens = LS_NEW(arena, uint64_t, x->steps), x->media_tokens = LS_NEW(arena, uint64_t, x->steps);
     for (size_t k = 0; k < x->steps; k++) {
         double noise = (double)ls_random_below(random, 1000) / 1000;
         x->seconds[k] = step_s * (1 + 0.08 * noise * noise + (k < WARMUP ? 0.5 : 0));
         x->loss[k] = 4.125 - 0.03125 * (double)k;
         x->norm[k] = 1.5 + 0.0625 * (double)(k % 3);
         x->text_tokens[k] = 96;
-        x->image_tokens[k] = 24;
+        x->media_tokens[k] = 24;
     }
 }
 

@@ -76,7 +76,7 @@ Test(compare, cells_orders_losses_and_memory)
         for (size_t k = 0; k < 3; k++) {
             cr_expect(c->run[0].seconds[k] > 0 && isfinite(c->run[0].loss[k]) && c->run[0].loss[k] > 1 && c->run[0].norm[k] > 0);
             cr_expect_eq(c->run[0].text_tokens[k], j.r.cell[i - place].run[0].text_tokens[k], "policies were given different batches");
-            cr_expect_eq(c->run[0].image_tokens[k], j.r.cell[i - place].run[0].image_tokens[k]);
+            cr_expect_eq(c->run[0].media_tokens[k], j.r.cell[i - place].run[0].media_tokens[k]);
         }
         cr_expect_eq(c->ranks, 2u);
         cr_expect_eq(c->timeline.step, 1u);
@@ -313,7 +313,7 @@ Test(compare, committed_comparison_is_what_this_build_gives)
                 cr_expect_eq(a->memory[r].at_peak[k], b->memory[r].at_peak[k], "%s %s, rank %zu, %s: %llu and %llu", a->policy, a->batches, r,
                              was.categories.at[k], (unsigned long long)a->memory[r].at_peak[k], (unsigned long long)b->memory[r].at_peak[k]);
         for (size_t k = 0; a->runs && k < a->run[0].steps; k++) {
-            cr_expect(a->run[0].text_tokens[k] == b->run[0].text_tokens[k] && a->run[0].image_tokens[k] == b->run[0].image_tokens[k]);
+            cr_expect(a->run[0].text_tokens[k] == b->run[0].text_tokens[k] && a->run[0].media_tokens[k] == b->run[0].media_tokens[k]);
             cr_expect_float_eq(a->run[0].loss[k], b->run[0].loss[k], 1e-3 * b->run[0].loss[k], "%s %s, step %zu: %.9g and %.9g", a->policy, a->batches, k,
                                a->run[0].loss[k], b->run[0].loss[k]);
         }
