@@ -285,7 +285,7 @@ static enum ls_code read_count(struct loader *l, const struct ls_yaml_node *n, s
 static enum ls_code read_ranges(struct loader *l, const struct ls_yaml_node *n, const char *key, bool write, struct ls_op *op)
 {
     for (size_t i = 0; i < names_count(n); i++) {
-        uint32_t buffer;
+        uint32_t buffer = LS_NO_ID; /* read only where the name is found, which gcc does not see */
         TRY(find_buffer(l, names_at(n, i), key, &buffer));
         if (op->ranges++ == 0)
             op->range = (uint32_t)l->t->range.count;

@@ -7,8 +7,8 @@
  *   overhead  ranks as coroutines on one thread: the part of the time in which no kernel ran and nothing was copied
  *
  * A step is forward, backward, reductions, clipping and AdamW on one sequence per rank. rate: tokens per second of all ranks, text
- * and image tokens together. cpu: CPU seconds per step of all ranks, which load on the machine hardly changes; cpu_ratio compares
- * those. $LS_BENCH_STEPS: steps of a run (default 3). */
+ * and image tokens together. cpu: CPU seconds per step of all ranks. The ratios compare tokens per second and rank, and per CPU second,
+ * with those of the side in `against`. $LS_BENCH_STEPS: steps of a run (default 3). */
 #include "engine/nn/solo.h"
 #include "replay/train.h"
 
@@ -82,7 +82,7 @@ static struct sample run_kernels(size_t ranks)
     struct ls_nn_solo_options o = { &vlm, NULL, LS_DTYPE_F32, 1, ls_nn_adamw_default };
     expect(ls_nn_solo_open(&solo, &o, &err) == LS_OK, "kernels", &err);
     for (size_t i = 0; i <= steps; i++) {
-        struct ls_nn_sequence q = { TEXT, IMAGES, i };
+        struct ls_nn_sequence q = { TEXT, IMAGES, i, 0 };
         double from = clock_s(CLOCK_MONOTONIC), from_cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID);
         expect(ls_nn_solo_microbatch(solo, &q, 1, 1 / (double)ls_nn_labels(&vlm, &q, 1), &loss, &err) == LS_OK, "kernels", &err);
         ls_nn_solo_update(solo);
@@ -95,8 +95,9 @@ static struct sample run_kernels(size_t ranks)
     return (struct sample){ median(wall, steps), median(cpu, steps) };
 }
 
-/* overhead: coroutines on one thread instead of threads; the part of the time that no stream was busy. */
-static struct sample run_engine_as(size_t ranks, double *overhead)
+/* One run of warm-up and `count` steps; CPU seconds of it all. overhead: coroutines on one thread instead of threads; the part of
+ * the steps' time in which no stream was busy. */
+static double train(size_t ranks, size_t count, double *seconds, double *overhead)
 {
     struct ls_arena arena;
     struct ls_error err = { 0 };
@@ -104,41 +105,38 @@ static struct sample run_engine_as(size_t ranks, double *overhead)
     struct ls_train_case c;
     struct ls_train t;
     struct ls_variant as_written = LS_AS_WRITTEN;
-    struct ls_train_options o = { .steps = steps, .warmup = 1, .seed = 1, .free = !overhead, .timeline = overhead != NULL };
+    struct ls_train_options o = { .steps = count, .warmup = 1, .seed = 1, .free = !overhead, .timeline = overhead != NULL };
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
     read_scenario(ranks, &arena, names, &s);
     expect(ls_train_prepare(&s, &as_written, &o, &arena, &c, &err) == LS_OK, "prepare", &err);
-    /* CPU time is known for whole runs only: what a step more takes. */
-    double cpu[2];
-    for (size_t more = 0; more < 2; more++) {
-        struct ls_train_options p = o;
-        struct ls_train_case d;
-        p.steps = more ? steps : 1;
-        expect(ls_train_prepare(&s, &as_written, &p, &arena, &d, &err) == LS_OK, "prepare", &err);
-        double from = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-        expect(ls_train_run(&d, &p, &arena, &t, &err) == LS_OK && t.verdict == LS_SAFE, "run", &err);
-        cpu[more] = clock_s(CLOCK_PROCESS_CPUTIME_ID) - from;
-        if (!more)
-            ls_train_release(&d);
-    }
-    struct ls_spread spread = ls_train_seconds(&t);
+    double from = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    expect(ls_train_run(&c, &o, &arena, &t, &err) == LS_OK && t.verdict == LS_SAFE, "run", &err);
+    double cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID) - from;
+    *seconds = ls_train_seconds(&t).median;
     if (overhead) {
         double busy = 0, all = 0;
-        for (size_t i = 1; i < 1 + steps; i++)
+        for (size_t i = t.warmup; i < t.warmup + count; i++) {
             for (size_t r = 0; r < ranks; r++)
                 busy += t.rank_busy[i * ranks + r];
-        for (size_t i = 1; i < 1 + steps; i++)
             all += t.step[i].seconds;
+        }
         *overhead = 1 - busy / all;
     }
     ls_train_release(&c);
     ls_names_close(names);
     ls_arena_release(&arena);
-    return (struct sample){ spread.median, steps > 1 ? (cpu[1] - cpu[0]) / (double)(steps - 1) : cpu[1] };
+    return cpu;
 }
 
-static struct sample run_engine(size_t ranks) { return run_engine_as(ranks, NULL); }
+/* CPU time is known for whole runs only: what each step more takes. */
+static struct sample run_engine(size_t ranks)
+{
+    struct sample out;
+    double first = train(ranks, 1, &out.seconds, NULL);
+    out.cpu = (train(ranks, steps, &out.seconds, NULL) - first) / (double)(steps - 1);
+    return out;
+}
 
 static struct sample run_torch(size_t ranks)
 {
@@ -183,10 +181,9 @@ static void print(const struct side *s, const struct side *of)
     double low = s->run[0].seconds, high = low, tokens = (double)(s->ranks * (TEXT + IMAGES * IMAGE_TOKENS));
     for (size_t i = 1; i < s->runs; i++)
         low = s->run[i].seconds < low ? s->run[i].seconds : low, high = s->run[i].seconds > high ? s->run[i].seconds : high;
-    /* Ratios of rates per rank: ranks of another number take as many tokens each. */
     double mine = (double)s->ranks / t.cpu, theirs = of ? (double)of->ranks / u.cpu : mine;
     printf("%s,%zu,%.4f,%.4f,%.4f,%.1f,%.4f,%s,%.3f,%.3f\n", s->name, s->ranks, t.seconds, low, high, tokens / t.seconds, t.cpu, of ? of->name : "",
-           of ? u.seconds / t.seconds * (double)s->ranks / (double)of->ranks : 1.0, mine / theirs);
+           u.seconds / t.seconds, mine / theirs); /* every rank takes as many tokens in a step */
     fflush(stdout);
 }
 
@@ -216,9 +213,9 @@ int main(void)
     if (!getenv("LS_TORCH"))
         fputs("bench_train: $LS_TORCH is not set: no rows of PyTorch\n", stderr);
     for (size_t ranks = 1; ranks <= 4; ranks *= 2) {
-        double overhead[PAIRS];
+        double overhead[PAIRS], seconds;
         for (size_t i = 0; i < PAIRS; i++)
-            run_engine_as(ranks, &overhead[i]);
+            train(ranks, steps, &seconds, &overhead[i]);
         printf("overhead,%zu,,,,,,step,%.4f,\n", ranks, median(overhead, PAIRS));
         fflush(stdout);
     }

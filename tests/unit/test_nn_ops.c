@@ -2,6 +2,7 @@
  * version against the double one; odd sizes, single rows, single heads, nothing marked, nothing valid. */
 #include "base/hash.h"
 #include "engine/nn/kernels.h"
+#include "engine/nn/vector.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -178,6 +179,31 @@ Test(nn_ops, rows)
           { UNFOLD, 1, 3, 5, 1, 2, 0 }, { UNFOLD, 1, 3, 3, 3, 1, 0 });
     CHECK({ FRAMES, 2, 6, 3, 3, 1, 0 }, { FRAMES, 2, 6, 2, 3, 2, 0 }, { FRAMES, 1, 5, 2, 3, 2, 0 }, { FRAMES, 1, 1, 2, 3, 1, 0 }, { FRAMES, 3, 4, 1, 1, 1, 0 },
           { FRAMES, 1, 2, 2, 5, 2, 0 }, { POOL_ROWS, 3, 2, 4, 0, 0, 0 }, { POOL_ROWS, 1, 1, 1, 0, 0, 0 }, { POOL_ROWS, 2, 5, 3, 0, 0, 0 });
+}
+
+/* Every 997th float against the C library in double: what vector.h promises. */
+Test(nn_ops, vector_exp_and_tanh)
+{
+    double ulps = 0, off = 0;
+    for (uint64_t b = 0; b < (uint64_t)1 << 32; b += 997) {
+        uint32_t bits = (uint32_t)b;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        if (!(x <= 88.37f && x >= -87.33f))
+            continue;
+        double exact = exp((double)x);
+        float near = (float)exact;
+        ulps = fmax(ulps, fabs((double)ls_vector_exp(x) - exact) / (double)(nextafterf(near, INFINITY) - near));
+        off = fmax(off, fabs((double)ls_vector_tanh(x) - tanh((double)x)));
+    }
+    cr_assert_leq(ulps, 1.0, "%g units in the last place", ulps);
+    cr_assert_leq(off, 2e-7, "tanh is off by %g", off);
+    cr_assert_eq(ls_vector_exp(-INFINITY), 0.0f);
+    cr_assert_eq(ls_vector_exp(-88.0f), 0.0f);
+    cr_assert_gt(ls_vector_exp(INFINITY), 2e38f);
+    cr_assert(isnan(ls_vector_exp(NAN)));
+    cr_assert_eq(ls_vector_tanh(100.0f), 1.0f);
+    cr_assert_eq(ls_vector_tanh(-100.0f), -1.0f);
 }
 
 Test(nn_ops, loss)
