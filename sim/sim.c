@@ -2,8 +2,9 @@
 
 #include "base/hash.h"
 #include "base/vec.h"
+#include "machine/meet.h"
+#include "machine/move.h"
 #include "machine/outcome.h"
-#include "machine/run.h"
 #include "sim/collective.h"
 #include "sim/fold.h"
 #include "sim/queue.h"

@@ -1,7 +1,7 @@
 #include "machine/machine.h"
 
+#include "machine/move.h"
 #include "machine/outcome.h"
-#include "machine/run.h"
 
 #include <assert.h>
 #include <string.h>

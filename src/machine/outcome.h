@@ -1,4 +1,5 @@
-/* src/machine/outcome.h -- reads the end state of a run: the verdict, and what waits for what. Private to src/machine. */
+/* src/machine/outcome.h -- reads the end state of a run: the verdict, and what waits for what. Private to src/machine and to
+ * sim/. */
 #ifndef LS_MACHINE_OUTCOME_H
 #define LS_MACHINE_OUTCOME_H
 

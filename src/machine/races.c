@@ -1,6 +1,6 @@
 /* Races: vector clocks over the local edges of one rank at a time. A clock says, for each stream, how many of its ops are known
  * to be done. semantics.md, "Races", defines what is ordered. */
-#include "machine/run.h"
+#include "machine/move.h"
 
 #include "base/hash.h"
 

@@ -1,6 +1,6 @@
-/* src/machine/run.h -- the state of a running machine, and the rules that move it.
+/* src/machine/run.h -- the state of a running machine, and what can be read off it: who is where, what is done, what waits.
  *
- * Private to src/machine and to sim/, which adds time. A place in a rank's program is a key: its segment in the high half, an index into one of that
+ * meet.h and move.h change it. Private to src/machine and to sim/, which adds time. A place in a rank's program is a key: its segment in the high half, an index into one of that
  * segment's tables in the low half, so "is done" is one comparison. The key of the end is (number of segments, 0). */
 #ifndef LS_MACHINE_RUN_H
 #define LS_MACHINE_RUN_H
@@ -88,13 +88,8 @@ struct ls_run {
 
 LS_MUST_USE enum ls_code ls_run_open(struct ls_run *x, const struct ls_job *job, const struct ls_run_options *options,
                                      struct ls_arena *arena, struct ls_error *err);
-void ls_run_to_end(struct ls_run *x);
 void ls_run_close(struct ls_run *x); /* memory of the arena stays */
-void ls_run_wake(struct ls_run *x, uint32_t r);          /* looks at this rank again */
-void ls_run_complete(struct ls_run *x, uint64_t item);   /* an item of clock->met */
-/* A member of the group does not wait any longer: its connections close, and with them the group. All members that have arrived, and each
- * that arrives later, leave what they wait for undone; with LS_LOST_RAISE, or at a decide, they raise and move no more. */
-void ls_run_give_up(struct ls_run *x, uint32_t group_id, enum ls_lost how);
+void ls_run_wake(struct ls_run *x, uint32_t r); /* ls_run_to_end (move.h) looks at this rank again */
 uint32_t ls_comm_of_group(const struct ls_run *x, uint32_t id); /* of a group id, as in group_base */
 
 static inline uint64_t ls_key(uint64_t segment, uint64_t index) { return segment << 32 | index; }
@@ -118,10 +113,19 @@ bool ls_event_done(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_
 /* The step at a FIFO's head, or NULL at its end; *key is brought up to date past skipped steps. */
 const struct ls_task *ls_fifo_head(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_t *key);
 const struct ls_task *ls_port_head(const struct ls_run *x, uint32_t port, uint64_t *key);
+/* The first place from `key` on whose step is not on a side of a branch that the rank did not take. `id`: of a port key. */
+uint64_t ls_fifo_skip(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_t key);
+uint64_t ls_port_skip(const struct ls_run *x, uint32_t r, uint32_t id, uint64_t key);
 /* Is this step part of a started bundle at its stream's head? */
 bool ls_is_started(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s);
 /* Is the step at the head of its FIFO? `paired` tells whether it has left it already. */
 bool ls_heads_fifo(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_task *s, bool *paired);
+/* Has the head of a FIFO (ls_fifo_head, ls_port_head), NULL or not, arrived? */
+bool ls_has_arrived(const struct ls_run *x, uint32_t r, const struct ls_task *s, uint64_t key);
+/* What holds the host thread back; false at the end, and at a stop that was reached. */
+bool ls_host_waits_for(const struct ls_run *x, uint32_t r, uint32_t thread, struct ls_at *on);
+/* Is the host thread held back by the bound on run-ahead, not by its program? */
+bool ls_is_bounded(const struct ls_run *x, uint32_t r, uint32_t thread);
 /* The first step of the bundle that a step is in. */
 static inline const struct ls_task *ls_bundle_of(const struct ls_task *s)
 {
