@@ -5,13 +5,6 @@
 
 #include <stdint.h>
 
-#define TRY(call)               \
-    do {                        \
-        enum ls_code try_ = (call); \
-        if (try_ != LS_OK)      \
-            return try_;        \
-    } while (0)
-
 struct loader { const struct ls_yaml_node *map; const char *what; struct ls_error *err; };
 
 static enum ls_code get(const struct loader *l, const char *key, const struct ls_yaml_node **out)
@@ -23,15 +16,15 @@ static enum ls_code get(const struct loader *l, const char *key, const struct ls
 static enum ls_code section(const struct loader *l, const char *key, const char *const *known, struct loader *out)
 {
     *out = (struct loader){ .what = key, .err = l->err };
-    TRY(get(l, key, &out->map));
-    TRY(ls_yaml_map(out->map, key, l->err));
+    LS_TRY(get(l, key, &out->map));
+    LS_TRY(ls_yaml_map(out->map, key, l->err));
     return ls_yaml_check_keys(out->map, key, known, l->err);
 }
 
 static enum ls_code whole(const struct loader *l, const char *key, uint64_t min, uint64_t max, uint64_t *out)
 {
     const struct ls_yaml_node *n;
-    TRY(get(l, key, &n));
+    LS_TRY(get(l, key, &n));
     return ls_yaml_uint(n, key, min, max, out, l->err);
 }
 
@@ -40,8 +33,8 @@ static enum ls_code real(const struct loader *l, const char *key, double min, do
 {
     const struct ls_yaml_node *n;
     double v = 0;
-    TRY(get(l, key, &n));
-    TRY(ls_yaml_real(n, key, &v, l->err));
+    LS_TRY(get(l, key, &n));
+    LS_TRY(ls_yaml_real(n, key, &v, l->err));
     if (!(v >= min && v <= max))
         return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is %g, but must be between %g and %g", key, v, min, max);
     *out = v;
@@ -52,7 +45,7 @@ static enum ls_code real(const struct loader *l, const char *key, double min, do
 static enum ls_code scaled(const struct loader *l, const char *key, double unit, double min, double max, uint64_t *out)
 {
     double v;
-    TRY(real(l, key, min, max, &v));
+    LS_TRY(real(l, key, min, max, &v));
     *out = (uint64_t)(v * unit + 0.5);
     return LS_OK;
 }
@@ -60,7 +53,7 @@ static enum ls_code scaled(const struct loader *l, const char *key, double unit,
 static enum ls_code choice(const struct loader *l, const char *key, const char *const *names, size_t *out)
 {
     const struct ls_yaml_node *n;
-    TRY(get(l, key, &n));
+    LS_TRY(get(l, key, &n));
     return ls_yaml_choice(n, key, names, out, l->err);
 }
 
@@ -72,26 +65,26 @@ static enum ls_code load_gpu(const struct loader *top, struct ls_platform *p)
     static const char *const dtypes[] = { "f64", "f32", "f16", "bf16", "f8", NULL };
     struct loader l, part;
     size_t arch;
-    TRY(section(top, "gpu", known, &l));
-    TRY(choice(&l, "arch", archs, &arch));
+    LS_TRY(section(top, "gpu", known, &l));
+    LS_TRY(choice(&l, "arch", archs, &arch));
     p->arch = (enum ls_gpu_arch)arch;
-    TRY(scaled(&l, "hbm_MiB", 1 << 20, 1, 1 << 24, &p->hbm_bytes));
-    TRY(scaled(&l, "reserved_MiB", 1 << 20, 0, 1 << 24, &p->reserved_bytes));
+    LS_TRY(scaled(&l, "hbm_MiB", 1 << 20, 1, 1 << 24, &p->hbm_bytes));
+    LS_TRY(scaled(&l, "reserved_MiB", 1 << 20, 0, 1 << 24, &p->reserved_bytes));
     if (p->reserved_bytes >= p->hbm_bytes)
         return ls_fail(l.err, LS_EINPUT, ls_yaml_get(l.map, "reserved_MiB")->at, "'reserved_MiB' leaves nothing of 'hbm_MiB'");
-    TRY(scaled(&l, "hbm_TBps", 1e12, 0.001, 1000, &p->hbm_Bps));
-    TRY(section(&l, "efficiency", efficiency, &part));
-    TRY(real(&part, "matmul", 0.01, 1, &p->matmul_efficiency));
-    TRY(real(&part, "copy", 0.01, 1, &p->hbm_efficiency));
-    TRY(real(&part, "layer", 0.01, 1, &p->layer_efficiency));
-    TRY(section(&l, "peak_tflops", dtypes, &part));
+    LS_TRY(scaled(&l, "hbm_TBps", 1e12, 0.001, 1000, &p->hbm_Bps));
+    LS_TRY(section(&l, "efficiency", efficiency, &part));
+    LS_TRY(real(&part, "matmul", 0.01, 1, &p->matmul_efficiency));
+    LS_TRY(real(&part, "copy", 0.01, 1, &p->hbm_efficiency));
+    LS_TRY(real(&part, "layer", 0.01, 1, &p->layer_efficiency));
+    LS_TRY(section(&l, "peak_tflops", dtypes, &part));
     for (size_t i = 0; dtypes[i]; i++) {
         enum ls_dtype d;
         double tera;
         bool found = ls_dtype_find(dtypes[i], &d), needed = d == LS_DTYPE_BF16 || d == LS_DTYPE_F32;
         if (!found || (!needed && !ls_yaml_get(part.map, dtypes[i])))
             continue;
-        TRY(real(&part, dtypes[i], 0.001, 1e6, &tera));
+        LS_TRY(real(&part, dtypes[i], 0.001, 1e6, &tera));
         p->flops[d] = tera * 1e12;
     }
     return LS_OK;
@@ -102,25 +95,25 @@ static enum ls_code load_links(const struct loader *top, struct ls_platform *p)
     static const char *const nvlink[] = { "port_GBps", "ring_GBps", "ring_channels", "nvls_GBps", "nvls_channels", NULL };
     static const char *const net[] = { "nics", "nic_GBps", "nic_latency_us", "ring_GBps", "ring_channels", "ll128", NULL };
     struct loader l;
-    TRY(section(top, "nvlink", nvlink, &l));
-    TRY(scaled(&l, "port_GBps", 1e9, 0.001, 1e5, &p->nvlink_Bps));
-    TRY(scaled(&l, "ring_GBps", 1e9, 0.001, 1e5, &p->ring_Bps));
-    TRY(whole(&l, "ring_channels", 1, 64, &p->ring_channels));
-    TRY(scaled(&l, "nvls_GBps", 1e9, 0, 1e5, &p->nvls_Bps));
-    TRY(whole(&l, "nvls_channels", p->nvls_Bps ? 2 : 0, 64, &p->nvls_channels));
+    LS_TRY(section(top, "nvlink", nvlink, &l));
+    LS_TRY(scaled(&l, "port_GBps", 1e9, 0.001, 1e5, &p->nvlink_Bps));
+    LS_TRY(scaled(&l, "ring_GBps", 1e9, 0.001, 1e5, &p->ring_Bps));
+    LS_TRY(whole(&l, "ring_channels", 1, 64, &p->ring_channels));
+    LS_TRY(scaled(&l, "nvls_GBps", 1e9, 0, 1e5, &p->nvls_Bps));
+    LS_TRY(whole(&l, "nvls_channels", p->nvls_Bps ? 2 : 0, 64, &p->nvls_channels));
     if (p->nvls_Bps && p->arch == LS_AMPERE)
         return ls_fail(l.err, LS_EINPUT, ls_yaml_get(l.map, "nvls_GBps")->at, "'nvls_GBps': Ampere has no NVLink SHARP");
-    TRY(section(top, "network", net, &l));
-    TRY(whole(&l, "nics", 1, LS_NICS_MAX, &p->nics));
+    LS_TRY(section(top, "network", net, &l));
+    LS_TRY(whole(&l, "nics", 1, LS_NICS_MAX, &p->nics));
     if (p->gpus % p->nics != 0 && p->nics % p->gpus != 0)
         return ls_fail(l.err, LS_EINPUT, ls_yaml_get(l.map, "nics")->at, "'nics' %zu and 'gpus_per_node' %zu: neither divides the other",
                        (size_t)p->nics, p->gpus);
-    TRY(scaled(&l, "nic_GBps", 1e9, 0.001, 1e5, &p->nic_Bps));
-    TRY(scaled(&l, "nic_latency_us", 1e6, 0, 1e6, &p->nic_latency_ps));
-    TRY(scaled(&l, "ring_GBps", 1e9, 0.001, 1e5, &p->net_Bps));
-    TRY(whole(&l, "ring_channels", 1, 64, &p->net_channels));
+    LS_TRY(scaled(&l, "nic_GBps", 1e9, 0.001, 1e5, &p->nic_Bps));
+    LS_TRY(scaled(&l, "nic_latency_us", 1e6, 0, 1e6, &p->nic_latency_ps));
+    LS_TRY(scaled(&l, "ring_GBps", 1e9, 0.001, 1e5, &p->net_Bps));
+    LS_TRY(whole(&l, "ring_channels", 1, 64, &p->net_channels));
     const struct ls_yaml_node *n;
-    TRY(get(&l, "ll128", &n));
+    LS_TRY(get(&l, "ll128", &n));
     return ls_yaml_bool(n, "ll128", &p->ll128_net, l.err);
 }
 
@@ -130,14 +123,14 @@ static enum ls_code load_host(const struct loader *top, struct ls_platform *p)
     static const char *const cpus[] = { "intel", "amd", NULL };
     struct loader l;
     size_t cpu;
-    TRY(section(top, "host", known, &l));
-    TRY(choice(&l, "cpu", cpus, &cpu));
+    LS_TRY(section(top, "host", known, &l));
+    LS_TRY(choice(&l, "cpu", cpus, &cpu));
     p->cpu = (enum ls_host_cpu)cpu;
-    TRY(scaled(&l, "launch_us", 1e6, 0, 1e6, &p->launch_ps));
-    TRY(scaled(&l, "collective_us", 1e6, 0, 1e6, &p->collective_ps));
-    TRY(scaled(&l, "event_us", 1e6, 0, 1e6, &p->event_ps));
-    TRY(scaled(&l, "alloc_us", 1e6, 0, 1e6, &p->alloc_ps));
-    TRY(scaled(&l, "sync_us", 1e6, 0, 1e6, &p->sync_ps));
+    LS_TRY(scaled(&l, "launch_us", 1e6, 0, 1e6, &p->launch_ps));
+    LS_TRY(scaled(&l, "collective_us", 1e6, 0, 1e6, &p->collective_ps));
+    LS_TRY(scaled(&l, "event_us", 1e6, 0, 1e6, &p->event_ps));
+    LS_TRY(scaled(&l, "alloc_us", 1e6, 0, 1e6, &p->alloc_ps));
+    LS_TRY(scaled(&l, "sync_us", 1e6, 0, 1e6, &p->sync_ps));
     return scaled(&l, "comm_init_us", 1e6, 0, 1e9, &p->comm_init_ps);
 }
 
@@ -147,23 +140,23 @@ enum ls_code ls_platform_load(const char *path, size_t nodes, struct ls_arena *a
     const struct ls_yaml_node *root, *n;
     uint64_t v;
     *out = (struct ls_platform){ 0 };
-    TRY(ls_yaml_load_file(path, arena, &root, err));
-    TRY(ls_yaml_map(root, "the platform", err));
-    TRY(ls_yaml_check_keys(root, "the platform", known, err));
+    LS_TRY(ls_yaml_load_file(path, arena, &root, err));
+    LS_TRY(ls_yaml_map(root, "the platform", err));
+    LS_TRY(ls_yaml_check_keys(root, "the platform", known, err));
     struct loader l = { root, "the platform", err };
-    TRY(whole(&l, "platform", 1, 1, &v)); /* the version of the format */
-    TRY(get(&l, "name", &n));
-    TRY(ls_yaml_text(n, "name", &out->name, err));
-    TRY(whole(&l, "nodes", 1, LS_PLATFORM_NODES_MAX, &v));
+    LS_TRY(whole(&l, "platform", 1, 1, &v)); /* the version of the format */
+    LS_TRY(get(&l, "name", &n));
+    LS_TRY(ls_yaml_text(n, "name", &out->name, err));
+    LS_TRY(whole(&l, "nodes", 1, LS_PLATFORM_NODES_MAX, &v));
     out->nodes = (size_t)v;
     if (nodes > LS_PLATFORM_NODES_MAX)
         return ls_fail(err, LS_EINPUT, ls_yaml_get(root, "nodes")->at, "%zu nodes are more than the %d that a platform may have", nodes,
                        (int)LS_PLATFORM_NODES_MAX);
     if (nodes)
         out->nodes = nodes;
-    TRY(whole(&l, "gpus_per_node", 1, 16, &v));
+    LS_TRY(whole(&l, "gpus_per_node", 1, 16, &v));
     out->gpus = (size_t)v;
-    TRY(load_gpu(&l, out));
-    TRY(load_links(&l, out));
+    LS_TRY(load_gpu(&l, out));
+    LS_TRY(load_links(&l, out));
     return load_host(&l, out);
 }

@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRY(call)                   \
-    do {                            \
-        enum ls_code try_ = (call); \
-        if (try_ != LS_OK)          \
-            return try_;            \
-    } while (0)
-
 enum { PS_PER_US = 1000000 };
 static const struct { const char *name; enum ls_pass pass; } passes[] = { { "forward", LS_PASS_F }, { "backward", LS_PASS_B },
                                                                         { "recompute", LS_PASS_R }, { "step", LS_PASS_OPT } };
@@ -24,19 +17,19 @@ static enum ls_code read_row(const struct ls_yaml_node *n, struct ls_profile_row
     const struct ls_yaml_node *v;
     size_t which = 0;
     *out = (struct ls_profile_row){ .at = n->at };
-    TRY(ls_yaml_check_keys(n, "times", keys, err));
+    LS_TRY(ls_yaml_check_keys(n, "times", keys, err));
     for (size_t i = 0; i < 3; i++)
         if (i != 1 && !ls_yaml_get(n, keys[i]))
             return ls_fail(err, LS_EINPUT, n->at, "'%s' is missing", keys[i]);
-    TRY(ls_yaml_choice(ls_yaml_get(n, "pass"), "pass", names, &which, err));
+    LS_TRY(ls_yaml_choice(ls_yaml_get(n, "pass"), "pass", names, &which, err));
     out->pass = passes[which].pass;
     v = ls_yaml_get(n, "module");
     if (out->pass == LS_PASS_OPT ? v != NULL : v == NULL)
         return ls_fail(err, LS_EINPUT, v ? v->at : n->at, v ? "the step of the optimizer has no module" : "'module' is missing");
     if (v)
-        TRY(ls_yaml_text(v, "module", &out->module, err));
+        LS_TRY(ls_yaml_text(v, "module", &out->module, err));
     v = ls_yaml_get(n, "us");
-    TRY(ls_yaml_real(v, "us", &out->us, err));
+    LS_TRY(ls_yaml_real(v, "us", &out->us, err));
     return out->us > 0 && out->us < 1e12 ? LS_OK : ls_fail(err, LS_EINPUT, v->at, "'us' is %g, not a time in microseconds", out->us);
 }
 
@@ -46,17 +39,17 @@ enum ls_code ls_profile_load(const char *path, struct ls_arena *arena, struct ls
     const struct ls_yaml_node *root, *n;
     uint64_t version = 0;
     *out = (struct ls_profile){ 0 };
-    TRY(ls_yaml_load_file(path, arena, &root, err));
-    TRY(ls_yaml_check_keys(root, "profile", keys, err));
+    LS_TRY(ls_yaml_load_file(path, arena, &root, err));
+    LS_TRY(ls_yaml_check_keys(root, "profile", keys, err));
     if (!(n = ls_yaml_get(root, "profile")))
         return ls_fail(err, LS_EINPUT, root->at, "'profile' is missing: its version, 1");
-    TRY(ls_yaml_uint(n, "profile", 1, 1, &version, err));
+    LS_TRY(ls_yaml_uint(n, "profile", 1, 1, &version, err));
     if (!(n = ls_yaml_get(root, "times")))
         return ls_fail(err, LS_EINPUT, root->at, "'times' is missing");
-    TRY(ls_yaml_list(n, "times", err));
+    LS_TRY(ls_yaml_list(n, "times", err));
     out->row = LS_NEW(arena, struct ls_profile_row, n->count);
     for (; out->rows < n->count; out->rows++)
-        TRY(read_row(n->item[out->rows], &out->row[out->rows], err));
+        LS_TRY(read_row(n->item[out->rows], &out->row[out->rows], err));
     return LS_OK;
 }
 

@@ -39,6 +39,13 @@ const char *ls_code_text(enum ls_code code);
 #define ls_fail(err, code, ...) ls_fail_at((err), (code), (struct ls_loc){ __FILE__, __LINE__, 0 }, __VA_ARGS__)
 enum ls_code ls_fail_at(struct ls_error *err, enum ls_code code, struct ls_loc source, struct ls_loc input,
                         const char *format, ...) LS_PRINTF(5, 6);
+/* For functions that own nothing yet: the first failure is the result. */
+#define LS_TRY(...)                               \
+    do {                                          \
+        enum ls_code ls_try_code = (__VA_ARGS__); \
+        if (ls_try_code != LS_OK)                 \
+            return ls_try_code;                   \
+    } while (0)
 /* Adds a hint to an error already filled. Does nothing when err is NULL. */
 void ls_hint(struct ls_error *err, const char *format, ...) LS_PRINTF(2, 3);
 

@@ -26,13 +26,13 @@ static enum ls_code load_conditions(struct loader *l, const struct ls_yaml_node 
     const char *names[LS_CONDITIONS_MAX + 1] = { 0 };
     for (size_t c = 0; c < m->conditions; c++)
         names[c] = ls_name_text(m->names, m->condition[c].name);
-    TRY(ls_yaml_check_keys(n, "conditions", names, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "conditions", names, l->err));
     for (size_t i = 0; i < n->count; i++) {
         uint64_t count = 0;
         for (size_t k = 0; k < sizeof media / sizeof *media; k++)
             if (strcmp(n->pair[i].key->text, media[k]) == 0)
                 return ls_fail(l->err, LS_EINPUT, n->pair[i].key->at, "'%s' counts media: write '%ss'", media[k], media[k]);
-        TRY(ls_yaml_uint(n->pair[i].value, n->pair[i].key->text, 0, 2, &count, l->err));
+        LS_TRY(ls_yaml_uint(n->pair[i].value, n->pair[i].key->text, 0, 2, &count, l->err));
         for (size_t c = 0; c < m->conditions; c++)
             if (strcmp(names[c], n->pair[i].key->text) == 0)
                 s->condition[c] = (uint8_t)count;
@@ -46,7 +46,7 @@ static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
                                         "audio_positions", "experts", "conditions", NULL };
     static const char *const experts[] = { "busy", "idle", NULL };
     struct ls_batch *b = &l->s->batch;
-    TRY(ls_yaml_list(n, "samples", l->err));
+    LS_TRY(ls_yaml_list(n, "samples", l->err));
     if (n->count == 0 || n->count > SAMPLES_MAX)
         return ls_fail(l->err, LS_EINPUT, n->at, n->count ? "'samples' lists %zu samples; %d are possible" : "'samples' is an empty list",
                        n->count, SAMPLES_MAX);
@@ -56,20 +56,20 @@ static enum ls_code load_samples(struct loader *l, const struct ls_yaml_node *n)
         struct ls_sample *s = &b->sample[i];
         uint64_t *const to[] = { &s->text, &s->images, &s->videos, &s->audios, &s->sequences, &s->image_patches, &s->video_patches,
                                  &s->audio_positions };
-        TRY(ls_yaml_check_keys(n->item[i], "samples", keys, l->err));
+        LS_TRY(ls_yaml_check_keys(n->item[i], "samples", keys, l->err));
         s->at = n->item[i]->at;
         for (size_t k = 0; k < sizeof to / sizeof *to; k++) {
             const struct ls_yaml_node *v = ls_yaml_get(n->item[i], keys[k]);
             if (v)
-                TRY(ls_yaml_uint(v, keys[k], 0, k >= 1 && k <= 3 ? 2 : 1u << 30, to[k], l->err));
+                LS_TRY(ls_yaml_uint(v, keys[k], 0, k >= 1 && k <= 3 ? 2 : 1u << 30, to[k], l->err));
         }
         const struct ls_yaml_node *v = ls_yaml_get(n->item[i], "experts");
         size_t which = 0;
         if (v)
-            TRY(ls_yaml_choice(v, "experts", experts, &which, l->err));
+            LS_TRY(ls_yaml_choice(v, "experts", experts, &which, l->err));
         s->idle_experts = which == 1;
         if (ls_yaml_get(n->item[i], "conditions"))
-            TRY(load_conditions(l, ls_yaml_get(n->item[i], "conditions"), s));
+            LS_TRY(load_conditions(l, ls_yaml_get(n->item[i], "conditions"), s));
     }
     return LS_OK;
 }
@@ -78,12 +78,12 @@ static enum ls_code load_table(struct loader *l, const struct ls_yaml_node *n)
 {
     struct ls_batch *b = &l->s->batch;
     b->execution = LS_EXEC_TABLE;
-    TRY(ls_yaml_list(n, "table", l->err));
+    LS_TRY(ls_yaml_list(n, "table", l->err));
     if (!n->count)
         return ls_fail(l->err, LS_EINPUT, n->at, "'table' is an empty list");
     for (size_t r = 0; r < n->count; r++) {
         const struct ls_yaml_node *row = n->item[r];
-        TRY(ls_yaml_list(row, "table", l->err));
+        LS_TRY(ls_yaml_list(row, "table", l->err));
         if (r == 0) {
             b->rows = n->count, b->columns = row->count;
             b->table = LS_NEW(l->s->arena, uint32_t, ls_mul_size(b->rows, b->columns ? b->columns : 1));
@@ -95,11 +95,11 @@ static enum ls_code load_table(struct loader *l, const struct ls_yaml_node *n)
             const struct ls_yaml_node *cell = row->item[c];
             uint64_t sample = 0;
             if (cell->kind == LS_YAML_MAP) { /* its events are read once the loop is known */
-                TRY(ls_yaml_check_keys(cell, "table", keys, l->err));
+                LS_TRY(ls_yaml_check_keys(cell, "table", keys, l->err));
                 if (!(cell = ls_yaml_get(cell, "sample")))
                     return ls_fail(l->err, LS_EINPUT, row->item[c]->at, "'sample' is missing");
             }
-            TRY(ls_yaml_uint(cell, "table", 0, UINT32_MAX, &sample, l->err));
+            LS_TRY(ls_yaml_uint(cell, "table", 0, UINT32_MAX, &sample, l->err));
             if (sample >= b->samples)
                 return ls_fail(l->err, LS_EINPUT, row->item[c]->at, "'table' names sample %u, but there are %zu, counted from 0",
                                (unsigned)sample, b->samples);
@@ -114,7 +114,7 @@ static enum ls_code load_uniform(struct loader *l, const struct ls_yaml_node *n)
     struct ls_batch *b = &l->s->batch;
     const char *const *text;
     b->execution = LS_EXEC_MODALITY_UNIFORM;
-    TRY(ls_load_texts(l, n, "uniform", &text, &b->uniforms));
+    LS_TRY(ls_load_texts(l, n, "uniform", &text, &b->uniforms));
     if (!b->uniforms)
         return ls_fail(l->err, LS_EINPUT, n->at, "'uniform' is an empty list");
     b->uniform = LS_NEW(l->s->arena, uint32_t, b->uniforms);
@@ -163,7 +163,7 @@ static enum ls_code keep_kinds_together(struct loader *l, const struct ls_manife
         return LS_OK;
     for (uint8_t k = 0; k < LS_KINDS; k++)
         in.class_of[k] = k;
-    TRY(ls_manifest_risk(&in, l->s->arena, &r, l->err));
+    LS_TRY(ls_manifest_risk(&in, l->s->arena, &r, l->err));
     if (r.first_step)
         return LS_OK;
     uint32_t *each = LS_NEW(l->s->arena, uint32_t, b->samples + 1);
@@ -183,41 +183,41 @@ static enum ls_code load_manifest(struct loader *l, const struct ls_yaml_node *n
     struct ls_manifest *m = LS_NEW(l->s->arena, struct ls_manifest, 1);
     const struct ls_yaml_node *v;
     *m = (struct ls_manifest){ .batch_size = 1, .shuffle = true, .at = ls_yaml_get(n, "manifest")->at };
-    TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
     b->execution = LS_EXEC_MANIFEST;
     b->execution_at = m->at;
-    TRY(ls_load_path(l, ls_yaml_get(n, "manifest"), "manifest", false, &m->path));
+    LS_TRY(ls_load_path(l, ls_yaml_get(n, "manifest"), "manifest", false, &m->path));
     for (size_t i = 0; i < 1 + LS_MEDIA; i++)
         m->key[i] = names[i];
     if ((v = ls_yaml_get(n, "keys"))) {
-        TRY(ls_yaml_check_keys(v, "keys", names, l->err));
+        LS_TRY(ls_yaml_check_keys(v, "keys", names, l->err));
         for (size_t i = 0; i < 1 + LS_MEDIA; i++)
             if (ls_yaml_get(v, names[i]))
-                TRY(ls_yaml_text(ls_yaml_get(v, names[i]), names[i], &m->key[i], l->err));
+                LS_TRY(ls_yaml_text(ls_yaml_get(v, names[i]), names[i], &m->key[i], l->err));
     }
     const struct ls_yaml_node *s = ls_yaml_get(n, "sampler");
     if (!s)
         return ls_fail(l->err, LS_EINPUT, n->at, "'sampler' is missing beside 'manifest'");
-    TRY(ls_yaml_check_keys(s, "sampler", sampler_keys, l->err));
+    LS_TRY(ls_yaml_check_keys(s, "sampler", sampler_keys, l->err));
     if (!ls_yaml_get(s, "shuffle"))
         return ls_fail(l->err, LS_EINPUT, s->at, "'shuffle' is missing in 'sampler'");
-    TRY(ls_yaml_bool(ls_yaml_get(s, "shuffle"), "shuffle", &m->shuffle, l->err));
+    LS_TRY(ls_yaml_bool(ls_yaml_get(s, "shuffle"), "shuffle", &m->shuffle, l->err));
     if ((v = ls_yaml_get(s, "batch_size")))
-        TRY(ls_yaml_uint(v, "batch_size", 1, 4096, &m->batch_size, l->err));
+        LS_TRY(ls_yaml_uint(v, "batch_size", 1, 4096, &m->batch_size, l->err));
     if ((v = ls_yaml_get(s, "seed")))
-        TRY(ls_yaml_uint(v, "seed", 0, UINT32_MAX, &m->seed, l->err));
+        LS_TRY(ls_yaml_uint(v, "seed", 0, UINT32_MAX, &m->seed, l->err));
     if ((v = ls_yaml_get(s, "drop_last")))
-        TRY(ls_yaml_bool(v, "drop_last", &m->drop_last, l->err));
+        LS_TRY(ls_yaml_bool(v, "drop_last", &m->drop_last, l->err));
     if ((v = ls_yaml_get(s, "group_by"))) {
         size_t which = 0;
-        TRY(ls_yaml_choice(v, "group_by", groups, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "group_by", groups, &which, l->err));
         m->by_kind = which == 1;
     }
     if (!ls_scenario_replicas(&l->s->mesh))
         return ls_fail(l->err, LS_EINPUT, m->at, "'manifest' needs a fixed number of replicas, but 'dp_size' is any");
     if (!b->microbatches)
         return ls_fail(l->err, LS_EINPUT, m->at, "'manifest' needs a fixed number of microbatches, but 'microbatches' is any");
-    TRY(ls_manifest_scan(m, l->s->arena, NULL, NULL, l->err));
+    LS_TRY(ls_manifest_scan(m, l->s->arena, NULL, NULL, l->err));
     l->s->manifest = m;
     samples_of(l, m);
     return keep_kinds_together(l, m);
@@ -233,7 +233,7 @@ static enum ls_code load_execution(struct loader *l, const struct ls_yaml_node *
     if (n->kind == LS_YAML_MAP && ls_yaml_get(n, "manifest"))
         return load_manifest(l, n);
     if (n->kind == LS_YAML_MAP) {
-        TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
+        LS_TRY(ls_yaml_check_keys(n, "execution", keys, l->err));
         if (n->count != 1)
             return ls_fail(l->err, LS_EINPUT, n->at, "'execution' needs either 'uniform' or 'table'");
         b->execution_at = n->pair[0].key->at;
@@ -259,13 +259,13 @@ static enum ls_code load_dummy(struct loader *l, const struct ls_yaml_node *key,
         return LS_EINPUT;
     }
     if (n->kind != LS_YAML_LIST) {
-        TRY(ls_yaml_check_keys(n, key->text, keys, l->err));
+        LS_TRY(ls_yaml_check_keys(n, key->text, keys, l->err));
         if (!(covers = ls_yaml_get(n, "covers")))
             return ls_fail(l->err, LS_EINPUT, n->at, "'covers' is missing");
         if ((v = ls_yaml_get(n, "linked")))
-            TRY(ls_yaml_bool(v, "linked", &d->linked, l->err));
+            LS_TRY(ls_yaml_bool(v, "linked", &d->linked, l->err));
     }
-    TRY(ls_load_texts(l, covers, "covers", &text, &d->roles));
+    LS_TRY(ls_load_texts(l, covers, "covers", &text, &d->roles));
     if (!d->roles)
         return ls_fail(l->err, LS_EINPUT, covers->at, "'covers' is an empty list");
     d->role = LS_NEW(l->s->arena, uint32_t, d->roles);
@@ -297,10 +297,10 @@ static enum ls_code load_dummy(struct loader *l, const struct ls_yaml_node *key,
 static enum ls_code load_dummies(struct loader *l, const struct ls_yaml_node *n)
 {
     struct ls_batch *b = &l->s->batch;
-    TRY(ls_yaml_map(n, "dummy_forward", l->err));
+    LS_TRY(ls_yaml_map(n, "dummy_forward", l->err));
     b->dummy = LS_NEW(l->s->arena, struct ls_dummy_forward, n->count ? n->count : 1);
     for (; b->dummies < n->count; b->dummies++)
-        TRY(load_dummy(l, n->pair[b->dummies].key, n->pair[b->dummies].value, &b->dummy[b->dummies]));
+        LS_TRY(load_dummy(l, n->pair[b->dummies].key, n->pair[b->dummies].value, &b->dummy[b->dummies]));
     return LS_OK;
 }
 
@@ -344,10 +344,10 @@ static enum ls_code load_accumulation(struct loader *l, const struct ls_yaml_nod
     struct ls_switch *const to[] = { &b->gradient_sync, &b->all_reduce, &b->reshard_after_backward, &b->is_last_backward };
     const struct ls_yaml_node *v = NULL;
     if (n)
-        TRY(ls_yaml_check_keys(n, "accumulation", keys, l->err));
+        LS_TRY(ls_yaml_check_keys(n, "accumulation", keys, l->err));
     for (size_t i = 0; n && i < 4; i++)
         if ((v = ls_yaml_get(n, keys[i])))
-            TRY(load_switch(l, v, keys[i], to[i]));
+            LS_TRY(load_switch(l, v, keys[i], to[i]));
     /* Without a unit around the model, AutoModel's switch for gradients finds nothing to switch. */
     const bool root = l->s->kind != LS_PLAN_POLICY || l->s->mesh.ep == 1 || ls_plan_outer_root(&l->s->model, &l->s->policy.moe);
     if (l->s->kind == LS_PLAN_POLICY && l->s->model.moes && l->s->policy.moe.fsdp_optimizations) {
@@ -374,14 +374,14 @@ enum ls_code ls_load_rounds(struct loader *l, const struct ls_yaml_node *n, cons
     static const char *const names[] = { "micro", "step", "eval", "skipped", "eval_end", "save", "no_save", NULL };
     static const enum ls_round_kind kinds[] = { LS_ROUND_MICRO, LS_ROUND_STEP, LS_ROUND_EVAL, LS_ROUND_SKIPPED, LS_ROUND_EVAL_END,
                                                 LS_ROUND_SAVE, LS_ROUND_NO_SAVE };
-    TRY(ls_yaml_list(n, name, l->err));
+    LS_TRY(ls_yaml_list(n, name, l->err));
     if (!n->count)
         return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is an empty list", name);
     *out = LS_NEW(l->s->arena, enum ls_round_kind, n->count);
     *count = n->count;
     for (size_t i = 0; i < n->count; i++) {
         size_t which = 0;
-        TRY(ls_yaml_choice(n->item[i], name, names, &which, l->err));
+        LS_TRY(ls_yaml_choice(n->item[i], name, names, &which, l->err));
         (*out)[i] = kinds[which];
         if (after && (which < 2 || kinds[which] == LS_ROUND_SKIPPED))
             return ls_fail(l->err, LS_EINPUT, n->item[i]->at, "'%s' lists %s, which belongs to a step", name, names[which]);
@@ -392,7 +392,7 @@ enum ls_code ls_load_rounds(struct loader *l, const struct ls_yaml_node *n, cons
 static enum ls_code load_schedule(struct loader *l, const struct ls_yaml_node *n)
 {
     struct ls_batch *b = &l->s->batch;
-    TRY(ls_load_rounds(l, n, "schedule", false, &b->schedule, &b->rounds));
+    LS_TRY(ls_load_rounds(l, n, "schedule", false, &b->schedule, &b->rounds));
     size_t micros = 0;
     for (size_t i = 0; i < b->rounds; i++)
         micros += b->schedule[i] == LS_ROUND_MICRO || b->schedule[i] == LS_ROUND_SKIPPED;
@@ -409,7 +409,7 @@ enum ls_code ls_load_batch(struct loader *l)
     static const char *const keys[] = { "microbatches", "samples", "execution", "dummy_forward", "accumulation", "schedule", "steps", NULL };
     struct ls_batch *b = &l->s->batch;
     const struct ls_yaml_node *n = section(l, "batch"), *v;
-    TRY(ls_yaml_check_keys(n, "batch", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "batch", keys, l->err));
     *b = (struct ls_batch){ .model = &l->s->model, .microbatches = 1, .at = n->at, .execution_at = n->at };
     static const char *const needed[] = { "microbatches", "samples", "execution" };
     const struct ls_yaml_node *execution = ls_yaml_get(n, "execution"), *samples = ls_yaml_get(n, "samples");
@@ -419,17 +419,17 @@ enum ls_code ls_load_batch(struct loader *l)
             return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is missing in 'batch'", needed[i]);
     if (manifest && samples)
         return ls_fail(l->err, LS_EINPUT, samples->at, "'samples' cannot stand beside 'manifest', which holds them");
-    TRY(load_number(l, ls_yaml_get(n, "microbatches"), "microbatches", LS_MICROBATCHES_MAX, &b->microbatches));
+    LS_TRY(load_number(l, ls_yaml_get(n, "microbatches"), "microbatches", LS_MICROBATCHES_MAX, &b->microbatches));
     if ((v = ls_yaml_get(n, "steps")))
-        TRY(load_number(l, v, "steps", LS_STEPS_MAX, &b->steps));
+        LS_TRY(load_number(l, v, "steps", LS_STEPS_MAX, &b->steps));
     const struct ls_moe_policy *moe = &l->s->policy.moe;
     b->by_tokens = l->s->mesh.ep > 1 && moe->dispatcher == LS_DISPATCH_HYBRIDEP;
     b->by_idle_experts = l->s->mesh.ep > 1 && moe->no_dummy_pass;
     if (!manifest)
-        TRY(load_samples(l, samples));
-    TRY(load_execution(l, ls_yaml_get(n, "execution")));
+        LS_TRY(load_samples(l, samples));
+    LS_TRY(load_execution(l, ls_yaml_get(n, "execution")));
     if ((v = ls_yaml_get(n, "dummy_forward")))
-        TRY(load_dummies(l, v));
-    TRY(load_accumulation(l, ls_yaml_get(n, "accumulation")));
+        LS_TRY(load_dummies(l, v));
+    LS_TRY(load_accumulation(l, ls_yaml_get(n, "accumulation")));
     return (v = ls_yaml_get(n, "schedule")) ? load_schedule(l, v) : LS_OK;
 }

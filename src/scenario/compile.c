@@ -139,7 +139,7 @@ static enum ls_code put_ddp_around(const struct ls_scenario *s, const struct ls_
     struct ls_ddp_input in = { .ddp = ddp, .model = c->plan.model, .requires_grad = c->plan.requires_grad, .rounds = &c->rounds,
                                .inner = c->fsdp2, .tables = &c->tables };
     in.comm = communicator(c, "dp", c->system.free_dims);
-    TRY(ls_ddp_open(&in, c->arena, &c->ddp, err));
+    LS_TRY(ls_ddp_open(&in, c->arena, &c->ddp, err));
     c->system.replica = c->ddp;
     return LS_OK;
 }
@@ -152,7 +152,7 @@ static enum ls_code put_loop_around(const struct ls_scenario *s, struct ls_compi
     in.comm = communicator(c, "dp", y->free_dims);
     if (c->loop.save_full)
         in.saved = saved_state(s, c, communicator(c, "dp_shard", y->free_dims & LS_DIM_SHARD), &in.saves);
-    TRY(ls_around_open(&in, c->arena, &c->around, err));
+    LS_TRY(ls_around_open(&in, c->arena, &c->around, err));
     y->replica = c->around;
     return LS_OK;
 }
@@ -167,33 +167,33 @@ static enum ls_code make_system(const struct ls_scenario *s, const struct ls_var
     y->kernels = s->kernels;
     y->start_rule = (int)s->start;
     size_t replicas = ls_scenario_replicas(&s->mesh);
-    TRY(ls_batch_letters(&c->batch, s->names, c->arena, &c->framework_letters, err));
+    LS_TRY(ls_batch_letters(&c->batch, s->names, c->arena, &c->framework_letters, err));
     c->letters = c->framework_letters;
     c->batch_letters = c->letters.count;
     struct ls_batch batch = c->batch;
     if (batch.apart) /* one run of known letters is wanted, not a contract over more letters than a checker takes */
         batch.execution = LS_EXEC_ANY;
     if (c->loop.present) {
-        TRY(ls_loop_letters(&c->loop, &batch, &c->framework_letters, s->names, c->arena, &c->letters, err));
-        TRY(ls_loop_driver(&c->loop, &batch, &c->letters, c->arena, &c->loop_rounds, &y->driver, err));
+        LS_TRY(ls_loop_letters(&c->loop, &batch, &c->framework_letters, s->names, c->arena, &c->letters, err));
+        LS_TRY(ls_loop_driver(&c->loop, &batch, &c->letters, c->arena, &c->loop_rounds, &y->driver, err));
         c->rounds = c->loop_rounds.rounds;
-        TRY(ls_loop_contract(&c->loop, &batch, &c->framework_letters, &c->letters, &c->rounds, &y->driver, y->free_dims, replicas, c->arena,
+        LS_TRY(ls_loop_contract(&c->loop, &batch, &c->framework_letters, &c->letters, &c->rounds, &y->driver, y->free_dims, replicas, c->arena,
                              &y->contract, err));
     } else {
-        TRY(ls_batch_driver(&c->batch, c->arena, &c->rounds, &y->driver, err));
+        LS_TRY(ls_batch_driver(&c->batch, c->arena, &c->rounds, &y->driver, err));
         ls_batch_restrict(&c->letters, &c->rounds, c->arena, &y->driver);
-        TRY(ls_batch_contract(&batch, &c->letters, y->free_dims, replicas, c->arena, &y->contract, err));
+        LS_TRY(ls_batch_contract(&batch, &c->letters, y->free_dims, replicas, c->arena, &y->contract, err));
     }
     struct ls_compile_input in = { .plan = &c->plan, .mesh = &s->mesh, .letters = &c->framework_letters, .rounds = &c->rounds, .batch = &c->batch,
                                    .specs = &s->specs, .step = s->step, .tables = &c->tables };
     if (s->ddp.present) /* its gradients are whole: the norm needs no other rank; nothing is sharded */
         in.step.clip_grad_norm = false, in.step.validate_rank_uniform = 0;
-    TRY(ls_fsdp2_open(&in, c->arena, &c->fsdp2, err));
+    LS_TRY(ls_fsdp2_open(&in, c->arena, &c->fsdp2, err));
     y->replica = c->fsdp2;
     if (s->ddp.present)
-        TRY(put_ddp_around(s, v, c, err));
+        LS_TRY(put_ddp_around(s, v, c, err));
     if (c->loop.present)
-        TRY(put_loop_around(s, c, err));
+        LS_TRY(put_loop_around(s, c, err));
     struct ls_comm_roles *comm = LS_NEW(c->arena, struct ls_comm_roles, c->tables.comm.count + 1);
     uint32_t *part = LS_NEW(c->arena, uint32_t, y->replica->roles); /* no role is left out, all are in one part */
     for (size_t i = 0; i < c->tables.comm.count; i++)
@@ -204,7 +204,7 @@ static enum ls_code make_system(const struct ls_scenario *s, const struct ls_var
 
 static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant *v, bool force, struct ls_compiled *c, struct ls_error *err)
 {
-    TRY(check_variant(s, v, err));
+    LS_TRY(check_variant(s, v, err));
     if (s->kind == LS_PLAN_RAW)
         return ls_compile_raw(s, c, err);
     struct ls_policy policy;
@@ -219,13 +219,13 @@ static enum ls_code compile(const struct ls_scenario *s, const struct ls_variant
     change_policy(s, v, &policy, c->arena);
     if (s->kind == LS_PLAN_POLICY && policy.rules == LS_RULES_PROPOSED && !s->ddp.present) {
         struct setup in = { s, &policy, &c->batch, v->run_dummy_forward == 1 };
-        TRY(ls_setup_contracts(&in, c->arena, &c->refusal, err));
+        LS_TRY(ls_setup_contracts(&in, c->arena, &c->refusal, err));
         if (force)
             c->refusal = (struct ls_refusal){ 0 };
         if (c->refusal.rule)
             return LS_OK;
     }
-    TRY(make_plan(s, v, &policy, c, err));
+    LS_TRY(make_plan(s, v, &policy, c, err));
     return c->refusal.rule ? LS_OK : make_system(s, v, c, err);
 }
 

@@ -256,12 +256,12 @@ enum ls_code ls_setup_contracts(const struct setup *in, struct ls_arena *arena, 
     struct facts f = { .in = in, .model = &s->model, .arena = arena, .dims = ls_scenario_free_dims(&s->mesh) };
     struct ls_batch batch = *in->batch; /* shares the dummies */
     batch.apart = false;
-    TRY(ls_batch_letters(&batch, s->names, arena, &f.letters, err));
-    TRY(ls_batch_contract(&batch, &f.letters, f.dims, ls_scenario_replicas(&s->mesh), arena, &f.contract, err));
+    LS_TRY(ls_batch_letters(&batch, s->names, arena, &f.letters, err));
+    LS_TRY(ls_batch_contract(&batch, &f.letters, f.dims, ls_scenario_replicas(&s->mesh), arena, &f.contract, err));
     decide_dummies(&f);
     /* With the dummies decided the letters are others. */
-    TRY(ls_batch_letters(&batch, s->names, arena, &f.letters, err));
-    TRY(ls_batch_contract(&batch, &f.letters, f.dims, ls_scenario_replicas(&s->mesh), arena, &f.contract, err));
+    LS_TRY(ls_batch_letters(&batch, s->names, arena, &f.letters, err));
+    LS_TRY(ls_batch_contract(&batch, &f.letters, f.dims, ls_scenario_replicas(&s->mesh), arena, &f.contract, err));
     for (size_t i = 0; i < in->policy->modalities; i++) {
         const struct ls_modality_policy *p = &in->policy->modality[i];
         if (p->dummy == LS_DUMMY_TRUE && !dummy_of(&f, p->modality)) {

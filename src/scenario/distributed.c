@@ -9,9 +9,9 @@ enum ls_code ls_load_rules(struct loader *l)
     static const char *const names[] = { "proposed", "automodel", NULL };
     const struct ls_yaml_node *n = section(l, "distributed"), *v;
     size_t which = 0;
-    TRY(ls_yaml_map(n, "distributed", l->err));
+    LS_TRY(ls_yaml_map(n, "distributed", l->err));
     if ((v = ls_yaml_get(n, "rules")))
-        TRY(ls_yaml_choice(v, "rules", names, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "rules", names, &which, l->err));
     l->s->policy.rules = which ? LS_RULES_AUTOMODEL : LS_RULES_PROPOSED;
     return LS_OK;
 }
@@ -22,7 +22,7 @@ static enum ls_code load_strategy(struct loader *l, const struct ls_yaml_node *n
     const struct ls_yaml_node *strategy = ls_yaml_get(n, "strategy"), *target = ls_yaml_get(n, "_target_");
     if (strategy) {
         size_t which = 0;
-        TRY(ls_yaml_choice(strategy, "strategy", names, &which, l->err));
+        LS_TRY(ls_yaml_choice(strategy, "strategy", names, &which, l->err));
         if (which == 1 && l->s->kind == LS_PLAN_UNITS)
             return ls_fail(l->err, LS_EINPUT, strategy->at, "'strategy' is ddp, but 'units' lists what FSDP2 shards");
         if (which > 1)
@@ -31,7 +31,7 @@ static enum ls_code load_strategy(struct loader *l, const struct ls_yaml_node *n
     }
     if (target) {
         const char *text;
-        TRY(ls_yaml_text(target, "_target_", &text, l->err));
+        LS_TRY(ls_yaml_text(target, "_target_", &text, l->err));
         const char *leaf = strrchr(text, '.') ? strrchr(text, '.') + 1 : text;
         if (strcmp(leaf, "FSDP2Manager") != 0 && strcmp(leaf, "FSDP2Config") != 0)
             return ls_fail(l->err, LS_EINPUT, target->at, "'_target_' is '%.100s', which is not modelled; FSDP2Manager is", text);
@@ -70,8 +70,8 @@ static enum ls_code load_mesh(struct loader *l, const struct ls_yaml_node *n)
         ls_hint(l->err, "write a number, or any to prove it for every size");
         return LS_EINPUT;
     }
-    TRY(load_size(l, n, "dp_size", &in.dp, &in.dp_any));
-    TRY(load_size(l, n, "dp_replicate_size", &in.dp_replicate, &in.replicate_any));
+    LS_TRY(load_size(l, n, "dp_size", &in.dp, &in.dp_any));
+    LS_TRY(load_size(l, n, "dp_replicate_size", &in.dp_replicate, &in.replicate_any));
     in.dp_given = true;
     in.at = dp->at;
     if (in.replicate_any && !in.dp_any)
@@ -81,12 +81,12 @@ static enum ls_code load_mesh(struct loader *l, const struct ls_yaml_node *n)
                        in.dp_replicate, in.dp);
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
         uint64_t size = 1;
-        TRY(load_size(l, n, later[i].key, &size, NULL));
+        LS_TRY(load_size(l, n, later[i].key, &size, NULL));
         if (size > 1)
             return ls_fail(l->err, LS_EINPUT, ls_yaml_get(n, later[i].key)->at, "'%s' is %" PRIu64 ", but %s parallelism is not modelled yet",
                            later[i].key, size, later[i].what);
     }
-    TRY(load_size(l, n, "ep_size", &in.ep, NULL));
+    LS_TRY(load_size(l, n, "ep_size", &in.ep, NULL));
     if (in.ep > 1) {
         in.at = ls_yaml_get(n, "ep_size")->at;
         if (l->s->ddp.present)
@@ -108,15 +108,15 @@ enum ls_code ls_load_mp_policy(struct loader *l, const struct ls_yaml_node *n, e
         *param = LS_DTYPE_BF16, *reduce = LS_DTYPE_F32, *output = LS_DTYPE_BF16;
         return LS_OK;
     }
-    TRY(ls_load_check_keys(l, n, "distributed.mp_policy", false));
+    LS_TRY(ls_load_check_keys(l, n, "distributed.mp_policy", false));
     for (size_t i = 0; i < 4; i++) {
         const struct ls_yaml_node *a = ls_yaml_get(n, names[i].ours), *b = ls_yaml_get(n, names[i].theirs), *v = a ? a : b;
         if (a && b)
             return ls_fail(l->err, LS_EINPUT, b->at, "'%s' and '%s' say the same thing twice", names[i].ours, names[i].theirs);
         if (v && i < 3)
-            TRY(ls_load_dtype(l, v, a ? names[i].ours : names[i].theirs, true, to[i]));
+            LS_TRY(ls_load_dtype(l, v, a ? names[i].ours : names[i].theirs, true, to[i]));
         else if (v)
-            TRY(ls_yaml_bool(v, a ? names[i].ours : names[i].theirs, cast_inputs, l->err));
+            LS_TRY(ls_yaml_bool(v, a ? names[i].ours : names[i].theirs, cast_inputs, l->err));
     }
     return LS_OK;
 }
@@ -125,7 +125,7 @@ static enum ls_code load_depth(struct loader *l, const struct ls_yaml_node *n, c
 {
     uint64_t depth = *out;
     if (n)
-        TRY(ls_yaml_uint(n, key, 0, 1024, &depth, l->err));
+        LS_TRY(ls_yaml_uint(n, key, 0, 1024, &depth, l->err));
     *out = (unsigned)depth;
     return LS_OK;
 }
@@ -138,7 +138,7 @@ static enum ls_code load_prefetch(struct loader *l, const struct ls_yaml_node *n
     const struct ls_yaml_node *own = ls_yaml_get(n, "prefetch"), *v[3];
     p->prefetch_forward = 1, p->prefetch_backward = 2;
     if (own)
-        TRY(ls_yaml_check_keys(own, "prefetch", keys, l->err));
+        LS_TRY(ls_yaml_check_keys(own, "prefetch", keys, l->err));
     for (size_t i = 0; i < 3; i++) {
         v[i] = ls_yaml_get(n, flat[i]);
         if (own && v[i])
@@ -147,8 +147,8 @@ static enum ls_code load_prefetch(struct loader *l, const struct ls_yaml_node *n
             v[i] = ls_yaml_get(own, keys[i]);
     }
     if (v[0])
-        TRY(ls_yaml_bool(v[0], own ? keys[0] : flat[0], &p->prefetch, l->err));
-    TRY(load_depth(l, v[1], own ? keys[1] : flat[1], &p->prefetch_forward));
+        LS_TRY(ls_yaml_bool(v[0], own ? keys[0] : flat[0], &p->prefetch, l->err));
+    LS_TRY(load_depth(l, v[1], own ? keys[1] : flat[1], &p->prefetch_forward));
     return load_depth(l, v[2], own ? keys[2] : flat[2], &p->prefetch_backward);
 }
 
@@ -160,7 +160,7 @@ static enum ls_code load_checkpointing(struct loader *l, const struct ls_yaml_no
     } else if (v && ls_yaml_is_text(v, "selective")) {
         return ls_fail(l->err, LS_EINPUT, v->at, "'activation_checkpointing' is selective, which is not modelled yet; true is");
     } else if (v) {
-        TRY(ls_yaml_bool(v, "activation_checkpointing", &l->s->policy.activation_checkpointing, l->err));
+        LS_TRY(ls_yaml_bool(v, "activation_checkpointing", &l->s->policy.activation_checkpointing, l->err));
     }
     if (!scope || ls_yaml_is_null(scope))
         return LS_OK;
@@ -174,7 +174,7 @@ static enum ls_code load_frozen(struct loader *l, const struct ls_yaml_node *n, 
 {
     static const char *const names[] = { "root", "per_layer", "replicate", NULL };
     size_t which = 0;
-    TRY(ls_yaml_choice(n, "frozen_sharding", names, &which, l->err));
+    LS_TRY(ls_yaml_choice(n, "frozen_sharding", names, &which, l->err));
     *out = (enum ls_frozen)which;
     *at = n->at;
     return LS_OK;
@@ -185,24 +185,24 @@ static enum ls_code load_modality(struct loader *l, const char *name, const stru
     static const char *const dummies[] = { "auto", "true", "false", NULL };
     const struct ls_yaml_node *v;
     *out = (struct ls_modality_policy){ .modality = ls_name_id(l->s->names, name), .dummy = LS_DUMMY_AUTO, .dummy_at = n->at };
-    TRY(ls_yaml_map(n, name, l->err));
-    TRY(ls_load_check_keys(l, n, "distributed.multimodal.MODALITY", false));
+    LS_TRY(ls_yaml_map(n, name, l->err));
+    LS_TRY(ls_load_check_keys(l, n, "distributed.multimodal.MODALITY", false));
     if ((v = ls_yaml_get(n, "frozen_sharding"))) {
         out->has_frozen = true;
-        TRY(load_frozen(l, v, &out->frozen, &out->frozen_at));
+        LS_TRY(load_frozen(l, v, &out->frozen, &out->frozen_at));
     }
     if ((v = ls_yaml_get(n, "run_dummy_forward"))) {
         size_t which = 0;
-        TRY(ls_yaml_choice(v, "run_dummy_forward", dummies, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "run_dummy_forward", dummies, &which, l->err));
         out->dummy = (enum ls_dummy)which;
         out->dummy_at = v->at;
     }
     if ((v = ls_yaml_get(n, "frame_sharding"))) {
         bool on = false;
         const struct ls_yaml_node *enabled;
-        TRY(ls_load_check_keys(l, v, "distributed.multimodal.MODALITY.frame_sharding", false));
+        LS_TRY(ls_load_check_keys(l, v, "distributed.multimodal.MODALITY.frame_sharding", false));
         if ((enabled = ls_yaml_get(v, "enabled")))
-            TRY(ls_yaml_bool(enabled, "enabled", &on, l->err));
+            LS_TRY(ls_yaml_bool(enabled, "enabled", &on, l->err));
         if (on)
             return ls_fail(l->err, LS_EINPUT, enabled->at, "'frame_sharding' cuts frames over cp, but 'cp_size' is 1");
     }
@@ -217,9 +217,9 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
     p->frozen_at = n ? n->at : p->at;
     if (!n || ls_yaml_is_null(n))
         return LS_OK;
-    TRY(ls_load_check_keys(l, n, "distributed.multimodal", true));
+    LS_TRY(ls_load_check_keys(l, n, "distributed.multimodal", true));
     if ((v = ls_yaml_get(n, "frozen_sharding")))
-        TRY(load_frozen(l, v, &p->frozen, &p->frozen_at));
+        LS_TRY(load_frozen(l, v, &p->frozen, &p->frozen_at));
     if ((v = ls_yaml_get(n, "validate_rank_uniform_execution"))) {
         bool on = false;
         uint64_t *rounds = &l->s->step.validate_rank_uniform;
@@ -228,9 +228,9 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
             static const char *const keys[] = { "microbatches", "where", NULL }, *const places[] = { "boundary", "tower", NULL };
             const struct ls_yaml_node *where = ls_yaml_get(v, "where");
             size_t place = 0;
-            TRY(ls_yaml_check_keys(v, "validate_rank_uniform_execution", keys, l->err));
+            LS_TRY(ls_yaml_check_keys(v, "validate_rank_uniform_execution", keys, l->err));
             if (where)
-                TRY(ls_yaml_choice(where, "where", places, &place, l->err));
+                LS_TRY(ls_yaml_choice(where, "where", places, &place, l->err));
             l->s->step.validate_in_tower = place == 1;
             l->s->step.at = where ? where->at : v->at;
             if (!ls_yaml_get(v, "microbatches"))
@@ -243,13 +243,13 @@ static enum ls_code load_multimodal(struct loader *l, const struct ls_yaml_node 
             enum ls_code rc = ls_yaml_uint(v, "validate_rank_uniform_execution", 1, 1 << 20, rounds, l->err);
             if (rc != LS_OK)
                 ls_hint(l->err, "false, always, or the number of first microbatches that are checked");
-            TRY(rc);
+            LS_TRY(rc);
         }
     }
     struct ls_modality_policy *m = LS_NEW(l->s->arena, struct ls_modality_policy, n->count ? n->count : 1);
     for (size_t i = 0; i < n->count; i++)
         if (!ls_key_find("distributed.multimodal", n->pair[i].key->text))
-            TRY(load_modality(l, n->pair[i].key->text, n->pair[i].value, &m[p->modalities++]));
+            LS_TRY(load_modality(l, n->pair[i].key->text, n->pair[i].value, &m[p->modalities++]));
     p->modality = m;
     return LS_OK;
 }
@@ -272,11 +272,11 @@ static enum ls_code load_ddp(struct loader *l, const struct ls_yaml_node *distri
         return ls_fail(l->err, LS_EINPUT, ls_yaml_get(distributed, "dp_replicate_size")->at, "with 'strategy: ddp' every rank is a replica: 'dp_size' says how many");
     if (!n)
         return LS_OK;
-    TRY(ls_yaml_map(n, "ddp", l->err));
-    TRY(ls_load_check_keys(l, n, "distributed.ddp", false));
+    LS_TRY(ls_yaml_map(n, "ddp", l->err));
+    LS_TRY(ls_load_check_keys(l, n, "distributed.ddp", false));
     if ((v = ls_yaml_get(n, "bucket_cap_mb"))) {
         double mib = 0;
-        TRY(ls_yaml_real(v, "bucket_cap_mb", &mib, l->err));
+        LS_TRY(ls_yaml_real(v, "bucket_cap_mb", &mib, l->err));
         if (!(mib > 0 && mib <= 1 << 20))
             return ls_fail(l->err, LS_EINPUT, v->at, "'bucket_cap_mb' is not above 0 and at most %d", 1 << 20);
         d->bucket_bytes = (uint64_t)(mib * 1048576);
@@ -286,7 +286,7 @@ static enum ls_code load_ddp(struct loader *l, const struct ls_yaml_node *distri
     bool view = false, *const to[] = { &d->find_unused, &d->static_graph, &d->broadcast_buffers, &view };
     for (size_t i = 0; i < 4; i++)
         if ((v = ls_yaml_get(n, keys[i])))
-            TRY(ls_yaml_bool(v, keys[i], to[i], l->err));
+            LS_TRY(ls_yaml_bool(v, keys[i], to[i], l->err));
     return LS_OK;
 }
 
@@ -310,21 +310,21 @@ enum ls_code ls_load_distributed(struct loader *l)
     p->at = n->at;
     p->automodel = l->s->automodel;
     p->cast_inputs = true;
-    TRY(ls_load_check_keys(l, n, "distributed", false));
-    TRY(load_strategy(l, n));
-    TRY(load_mesh(l, n));
-    TRY(load_ddp(l, n));
+    LS_TRY(ls_load_check_keys(l, n, "distributed", false));
+    LS_TRY(load_strategy(l, n));
+    LS_TRY(load_mesh(l, n));
+    LS_TRY(load_ddp(l, n));
     if ((v = ls_yaml_get(n, "defer_fsdp_grad_sync"))) {
-        TRY(ls_yaml_bool(v, "defer_fsdp_grad_sync", &l->defer_value, l->err));
+        LS_TRY(ls_yaml_bool(v, "defer_fsdp_grad_sync", &l->defer_value, l->err));
         l->defer = v;
     }
     if (l->s->kind == LS_PLAN_UNITS)
         return check_beside_units(l, n);
     if ((v = ls_yaml_get(n, "reshard_after_forward")))
-        TRY(ls_load_reshard(l, v, "reshard_after_forward", &p->reshard, &p->reshard_size));
-    TRY(ls_load_mp_policy(l, ls_yaml_get(n, "mp_policy"), &p->param_dtype, &p->reduce_dtype, &p->output_dtype, &p->cast_inputs));
-    TRY(load_prefetch(l, n));
-    TRY(load_checkpointing(l, n));
-    TRY(load_multimodal(l, ls_yaml_get(n, "multimodal")));
+        LS_TRY(ls_load_reshard(l, v, "reshard_after_forward", &p->reshard, &p->reshard_size));
+    LS_TRY(ls_load_mp_policy(l, ls_yaml_get(n, "mp_policy"), &p->param_dtype, &p->reduce_dtype, &p->output_dtype, &p->cast_inputs));
+    LS_TRY(load_prefetch(l, n));
+    LS_TRY(load_checkpointing(l, n));
+    LS_TRY(load_multimodal(l, ls_yaml_get(n, "multimodal")));
     return ls_load_experts(l);
 }

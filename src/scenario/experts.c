@@ -7,22 +7,22 @@ static enum ls_code load_moe(struct loader *l, const struct ls_yaml_node *n)
 {
     struct ls_moe_policy *m = &l->s->policy.moe;
     const struct ls_yaml_node *v;
-    TRY(ls_load_check_keys(l, n, "distributed.moe", false));
+    LS_TRY(ls_load_check_keys(l, n, "distributed.moe", false));
     m->at = n->at;
     if ((v = ls_yaml_get(n, "wrap_outer_model")))
-        TRY(ls_yaml_bool(v, "wrap_outer_model", &m->wrap_outer_model, l->err));
+        LS_TRY(ls_yaml_bool(v, "wrap_outer_model", &m->wrap_outer_model, l->err));
     if ((v = ls_yaml_get(n, "reshard_after_forward")))
-        TRY(ls_yaml_bool(v, "reshard_after_forward", &m->reshard, l->err));
+        LS_TRY(ls_yaml_bool(v, "reshard_after_forward", &m->reshard, l->err));
     if ((v = ls_yaml_get(n, "ignore_router_for_ac")))
-        TRY(ls_yaml_bool(v, "ignore_router_for_ac", &m->ignore_router, l->err));
+        LS_TRY(ls_yaml_bool(v, "ignore_router_for_ac", &m->ignore_router, l->err));
     if ((v = ls_yaml_get(n, "lm_head_precision"))) {
         enum ls_dtype dtype;
-        TRY(ls_load_dtype(l, v, "lm_head_precision", true, &dtype));
+        LS_TRY(ls_load_dtype(l, v, "lm_head_precision", true, &dtype));
         m->lm_head_f32 = dtype == LS_DTYPE_F32; /* no other one has an effect */
     }
     if ((v = ls_yaml_get(n, "mp_policy")) && !ls_yaml_is_null(v)) {
         m->has_mp = true;
-        TRY(ls_load_mp_policy(l, v, &m->param_dtype, &m->reduce_dtype, &m->output_dtype, &m->cast_inputs));
+        LS_TRY(ls_load_mp_policy(l, v, &m->param_dtype, &m->reduce_dtype, &m->output_dtype, &m->cast_inputs));
     }
     return LS_OK;
 }
@@ -35,26 +35,26 @@ static enum ls_code load_backend(struct loader *l, const struct ls_yaml_node *n)
     const struct ls_yaml_node *v;
     size_t which = 0;
     bool dummy = true, fake = false;
-    TRY(ls_load_check_keys(l, n, "model.backend", false));
+    LS_TRY(ls_load_check_keys(l, n, "model.backend", false));
     if ((v = ls_yaml_get(n, "dispatcher"))) {
-        TRY(ls_yaml_choice(v, "dispatcher", dispatchers, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "dispatcher", dispatchers, &which, l->err));
         if (which == LS_DISPATCH_COUNT)
             return ls_fail(l->err, LS_EINPUT, v->at, "'dispatcher' is mok, which is not modelled");
         m->dispatcher = (enum ls_dispatcher)which;
         m->dispatcher_at = v->at;
     }
     if ((v = ls_yaml_get(n, "experts"))) {
-        TRY(ls_yaml_choice(v, "experts", experts, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "experts", experts, &which, l->err));
         m->te_experts = which <= 1; /* a fused dispatcher takes those of Transformer Engine for `torch` too */
     }
     if ((v = ls_yaml_get(n, "enable_fsdp_optimizations")))
-        TRY(ls_yaml_bool(v, "enable_fsdp_optimizations", &m->fsdp_optimizations, l->err));
+        LS_TRY(ls_yaml_bool(v, "enable_fsdp_optimizations", &m->fsdp_optimizations, l->err));
     if ((v = ls_yaml_get(n, "fake_balanced_gate")))
-        TRY(ls_yaml_bool(v, "fake_balanced_gate", &fake, l->err));
+        LS_TRY(ls_yaml_bool(v, "fake_balanced_gate", &fake, l->err));
     if (fake && l->s->mesh.ep > 1)
         return ls_fail(l->err, LS_EINPUT, v->at, "'fake_balanced_gate' replaces the gate by one without parameters, which is not modelled");
     if ((v = ls_yaml_get(n, "dummy_expert_pass")))
-        TRY(ls_yaml_bool(v, "dummy_expert_pass", &dummy, l->err));
+        LS_TRY(ls_yaml_bool(v, "dummy_expert_pass", &dummy, l->err));
     m->no_dummy_pass = !dummy;
     return LS_OK;
 }
@@ -65,9 +65,9 @@ enum ls_code ls_load_experts(struct loader *l)
     struct ls_moe_policy *m = &l->s->policy.moe;
     *m = (struct ls_moe_policy){ .wrap_outer_model = true, .ignore_router = true };
     if (moe && !ls_yaml_is_null(moe))
-        TRY(load_moe(l, moe));
+        LS_TRY(load_moe(l, moe));
     if (backend && !ls_yaml_is_null(backend))
-        TRY(load_backend(l, backend));
+        LS_TRY(load_backend(l, backend));
     m->te_experts = m->te_experts && m->dispatcher != LS_DISPATCH_TORCH;
     return LS_OK;
 }

@@ -11,7 +11,7 @@
  *   timing.c       simulate
  *   contracts.c    what set-up refuses under the proposed rules
  *   compile.c      plan, letters, system
- *   raw.c          program; program.c makes a system of it
+ *   raw.c          program, with raw_op.c for its ops; program.c makes a system of it
  *   keys.c         AutoModel's own keys */
 #ifndef LS_SCENARIO_INTERNAL_H
 #define LS_SCENARIO_INTERNAL_H
@@ -33,13 +33,6 @@ static inline const struct ls_yaml_node *section(const struct loader *l, const c
 {
     return ls_yaml_get(l->root, key);
 }
-#define TRY(call)                                                                                                               \
-    do {                                                                                                                        \
-        enum ls_code try_rc = (call);                                                                                           \
-        if (try_rc != LS_OK)                                                                                                    \
-            return try_rc;                                                                                                      \
-    } while (0)
-
 /* Every key of `map` must be in the table under `section`, or (modalities) name a modality of the model; notes AutoModel's. */
 LS_MUST_USE enum ls_code ls_load_check_keys(struct loader *l, const struct ls_yaml_node *map, const char *section, bool modalities);
 void ls_load_note(struct loader *l, const char *key, enum ls_key_effect effect, const char *why, struct ls_loc at);

@@ -69,7 +69,7 @@ enum ls_code ls_load_check_keys(struct loader *l, const struct ls_yaml_node *map
 {
     bool today = l->s->policy.rules == LS_RULES_AUTOMODEL;
     const char *title = strrchr(section, '.') ? strrchr(section, '.') + 1 : section;
-    TRY(ls_yaml_map(map, title, l->err));
+    LS_TRY(ls_yaml_map(map, title, l->err));
     for (size_t i = 0; i < map->count; i++) {
         const struct ls_yaml_node *key = map->pair[i].key;
         const struct ls_key_row *row = ls_key_find(section, key->text);
@@ -113,10 +113,10 @@ enum ls_code ls_load_texts(struct loader *l, const struct ls_yaml_node *n, const
     *out = NULL, *count = 0;
     if (!n)
         return LS_OK;
-    TRY(ls_yaml_list(n, name, l->err));
+    LS_TRY(ls_yaml_list(n, name, l->err));
     const char **text = LS_NEW(l->s->arena, const char *, n->count ? n->count : 1);
     for (size_t i = 0; i < n->count; i++)
-        TRY(ls_yaml_text(n->item[i], name, &text[i], l->err));
+        LS_TRY(ls_yaml_text(n->item[i], name, &text[i], l->err));
     *out = text, *count = n->count;
     return LS_OK;
 }
@@ -169,7 +169,7 @@ enum ls_code ls_load_unused(struct loader *l, const struct ls_yaml_node *n, cons
 {
     static const char *const names[] = { "off", "native", "fallback", NULL };
     size_t which = 0;
-    TRY(ls_yaml_choice(n, name, names, &which, l->err));
+    LS_TRY(ls_yaml_choice(n, name, names, &which, l->err));
     *out = (enum ls_unused)which;
     return LS_OK;
 }
@@ -201,7 +201,7 @@ static bool try_path(struct loader *l, const char *base, const char *middle, con
 enum ls_code ls_load_path(struct loader *l, const struct ls_yaml_node *n, const char *name, bool folder, const char **out)
 {
     const char *text;
-    TRY(ls_yaml_text(n, name, &text, l->err));
+    LS_TRY(ls_yaml_text(n, name, &text, l->err));
     if (text[0] == '/') {
         *out = text;
         if (there(text, folder))
@@ -289,24 +289,24 @@ static enum ls_code load_head(struct loader *l)
 {
     struct ls_scenario *s = l->s;
     uint64_t version = 0;
-    TRY(ls_yaml_check_keys(l->root, "scenario", sections, l->err));
+    LS_TRY(ls_yaml_check_keys(l->root, "scenario", sections, l->err));
     const struct ls_yaml_node *n = section(l, "lockstep");
     if (!n) {
         ls_fail(l->err, LS_EINPUT, l->root->at, "'lockstep' is missing");
         ls_hint(l->err, "a scenario starts with 'lockstep: %d'", VERSION);
         return LS_EINPUT;
     }
-    TRY(ls_yaml_uint(n, "lockstep", 1, UINT32_MAX, &version, l->err));
+    LS_TRY(ls_yaml_uint(n, "lockstep", 1, UINT32_MAX, &version, l->err));
     if (version != VERSION)
         return ls_fail(l->err, LS_EINPUT, n->at, "'lockstep' is %u, but this program reads version %d", (unsigned)version, VERSION);
     if ((n = section(l, "name"))) {
-        TRY(ls_yaml_text(n, "name", &s->name, l->err));
+        LS_TRY(ls_yaml_text(n, "name", &s->name, l->err));
     } else {
         const char *base = strrchr(s->path, '/') ? strrchr(s->path, '/') + 1 : s->path, *dot = strrchr(base, '.');
         s->name = ls_arena_strn(s->arena, base, dot && dot != base ? (size_t)(dot - base) : strlen(base));
     }
     if ((n = section(l, "question")))
-        TRY(ls_yaml_text(n, "question", &s->question, l->err));
+        LS_TRY(ls_yaml_text(n, "question", &s->question, l->err));
     return LS_OK;
 }
 
@@ -343,21 +343,21 @@ static enum ls_code try_batch(struct loader *l)
 
 static enum ls_code load(struct loader *l)
 {
-    TRY(load_head(l));
-    TRY(load_kind(l));
-    TRY(ls_load_runtime(l));
+    LS_TRY(load_head(l));
+    LS_TRY(load_kind(l));
+    LS_TRY(ls_load_runtime(l));
     if (l->s->kind != LS_PLAN_RAW) {
-        TRY(ls_load_rules(l));
-        TRY(ls_load_model(l));
-        TRY(ls_load_freeze(l));
-        TRY(ls_load_distributed(l));
-        TRY(ls_load_units(l));
-        TRY(ls_load_batch(l));
-        TRY(ls_load_step(l));
-        TRY(ls_load_events(l));
-        TRY(try_batch(l));
+        LS_TRY(ls_load_rules(l));
+        LS_TRY(ls_load_model(l));
+        LS_TRY(ls_load_freeze(l));
+        LS_TRY(ls_load_distributed(l));
+        LS_TRY(ls_load_units(l));
+        LS_TRY(ls_load_batch(l));
+        LS_TRY(ls_load_step(l));
+        LS_TRY(ls_load_events(l));
+        LS_TRY(try_batch(l));
     } else {
-        TRY(ls_load_raw(l));
+        LS_TRY(ls_load_raw(l));
     }
     return ls_load_rest(l);
 }

@@ -23,7 +23,7 @@ static enum ls_code load_when(struct loader *l, const struct ls_yaml_node *n, st
             names[c] = ls_name_text(l->s->names, m->condition[c].name);
         if (n->kind != LS_YAML_LIST)
             names[m->conditions] = "any", names[m->conditions + 1] = "always";
-        TRY(ls_yaml_choice(item[i], "when", names, &which, l->err));
+        LS_TRY(ls_yaml_choice(item[i], "when", names, &which, l->err));
         out->conditions |= UINT32_C(1) << which;
     }
     return LS_OK;
@@ -37,22 +37,22 @@ static enum ls_code load_named(struct loader *l, const struct ls_yaml_node *n, c
     *count = 0;
     if (!n)
         return LS_OK;
-    TRY(ls_yaml_list(n, name, l->err));
+    LS_TRY(ls_yaml_list(n, name, l->err));
     *out = LS_NEW(l->s->arena, struct ls_named, n->count + 1);
     for (size_t i = 0; i < n->count; i++) {
         const struct ls_yaml_node *item = n->item[i], *label = item, *when = NULL;
         const char *text;
         if (item->kind == LS_YAML_MAP && !always_only) {
-            TRY(ls_yaml_check_keys(item, name, keys, l->err));
+            LS_TRY(ls_yaml_check_keys(item, name, keys, l->err));
             if (!(label = ls_yaml_get(item, "name")))
                 return ls_fail(l->err, LS_EINPUT, item->at, "'name' is missing in '%s'", name);
             when = ls_yaml_get(item, "when");
         }
-        TRY(ls_yaml_text(label, name, &text, l->err));
+        LS_TRY(ls_yaml_text(label, name, &text, l->err));
         struct ls_named *to = &(*out)[i];
         *to = (struct ls_named){ .name = ls_name_id(l->s->names, text), .at = item->at };
         if (when)
-            TRY(load_when(l, when, to));
+            LS_TRY(load_when(l, when, to));
         for (size_t k = 0; k < i; k++)
             if ((*out)[k].name == to->name)
                 return ls_fail(l->err, LS_EINPUT, label->at, "'%s' names '%.60s' twice", name, text);
@@ -67,7 +67,7 @@ static enum ls_code load_agree(struct loader *l, const struct ls_yaml_node *map,
     const struct ls_yaml_node *v = ls_yaml_get(map, "agree");
     size_t which = 0;
     if (v)
-        TRY(ls_yaml_choice(v, "agree", join ? with_join : names, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "agree", join ? with_join : names, &which, l->err));
     *out = (enum ls_agree)which;
     return LS_OK;
 }
@@ -80,7 +80,7 @@ static enum ls_code load_word(struct loader *l, const struct ls_yaml_node *map, 
     size_t which = 0;
     if (!v)
         return LS_OK;
-    TRY(ls_yaml_choice(v, key, names, &which, l->err));
+    LS_TRY(ls_yaml_choice(v, key, names, &which, l->err));
     *out = which == 1;
     return LS_OK;
 }
@@ -89,12 +89,12 @@ static enum ls_code load_non_finite(struct loader *l, const struct ls_yaml_node 
 {
     static const char *const keys[] = { "action", "agree", NULL };
     struct ls_loop *p = &l->s->loop;
-    TRY(ls_yaml_check_keys(n, "non_finite", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "non_finite", keys, l->err));
     if (!ls_yaml_get(n, "action"))
         return ls_fail(l->err, LS_EINPUT, n->at, "'action' is missing in 'non_finite'");
     p->present = p->non_finite = true;
     p->non_finite_at = n->at;
-    TRY(load_word(l, n, "action", "skip_microbatch", "raise", &p->raise));
+    LS_TRY(load_word(l, n, "action", "skip_microbatch", "raise", &p->raise));
     return load_agree(l, n, false, &p->non_finite_agree);
 }
 
@@ -102,8 +102,8 @@ static enum ls_code load_metrics(struct loader *l, const struct ls_yaml_node *n)
 {
     struct ls_step_policy *step = &l->s->step;
     struct ls_loop *p = &l->s->loop;
-    TRY(load_named(l, ls_yaml_get(n, "metrics"), "metrics", false, &p->metric, &p->metrics));
-    TRY(load_word(l, n, "metric_names", "own", "agreed", &p->names_agreed));
+    LS_TRY(load_named(l, ls_yaml_get(n, "metrics"), "metrics", false, &p->metric, &p->metrics));
+    LS_TRY(load_word(l, n, "metric_names", "own", "agreed", &p->names_agreed));
     bool plain = !p->names_agreed;
     for (size_t i = 0; i < p->metrics; i++)
         plain = plain && p->metric[i].when == LS_WHEN_ALWAYS;
@@ -127,7 +127,7 @@ static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
     struct ls_step_policy *p = &l->s->step;
     struct ls_loop *o = &l->s->loop;
     const struct ls_yaml_node *v;
-    TRY(ls_yaml_check_keys(n, "step", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "step", keys, l->err));
     if (!p->at.line)
         p->at = n->at;
     if ((v = ls_yaml_get(n, "clip_grad_norm")) && ls_yaml_is_text(v, "local") && !v->quoted) {
@@ -139,15 +139,15 @@ static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
         enum ls_code rc = ls_yaml_bool(v, "clip_grad_norm", &p->clip_grad_norm, l->err);
         if (rc != LS_OK)
             ls_hint(l->err, "true (or global), false, or local: each rank by the norm of its own shards");
-        TRY(rc);
+        LS_TRY(rc);
     }
-    TRY(load_metrics(l, n));
-    TRY(load_named(l, ls_yaml_get(n, "token_counts"), "token_counts", true, &o->token, &o->tokens));
-    TRY(load_named(l, ls_yaml_get(n, "forward_reduce"), "forward_reduce", false, &o->forward, &o->forwards));
+    LS_TRY(load_metrics(l, n));
+    LS_TRY(load_named(l, ls_yaml_get(n, "token_counts"), "token_counts", true, &o->token, &o->tokens));
+    LS_TRY(load_named(l, ls_yaml_get(n, "forward_reduce"), "forward_reduce", false, &o->forward, &o->forwards));
     o->present = o->present || o->tokens || o->forwards;
     if ((v = ls_yaml_get(n, "grad_scaler"))) {
         size_t which = 0;
-        TRY(ls_yaml_choice(v, "grad_scaler", scalers, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "grad_scaler", scalers, &which, l->err));
         o->scaler = (enum ls_scaler)which;
         o->scaler_at = v->at;
         o->present = o->present || which;
@@ -159,9 +159,9 @@ static enum ls_code load_microbatches(struct loader *l, const struct ls_yaml_nod
 {
     static const char *const keys[] = { "counts", "agree", NULL };
     struct ls_loop *p = &l->s->loop;
-    TRY(ls_yaml_check_keys(n, "microbatches", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "microbatches", keys, l->err));
     p->microbatches_at = n->at;
-    TRY(load_word(l, n, "counts", "equal", "own", &p->own_microbatches));
+    LS_TRY(load_word(l, n, "counts", "equal", "own", &p->own_microbatches));
     if (p->own_microbatches && l->s->batch.microbatches == 1)
         return ls_fail(l->err, LS_EINPUT, n->at, "'counts' is own, but 'batch.microbatches' allows one");
     return load_agree(l, n, false, &p->microbatches_agree);
@@ -171,10 +171,10 @@ static enum ls_code load_data(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const keys[] = { "ends", "agree", NULL };
     struct ls_loop *p = &l->s->loop;
-    TRY(ls_yaml_check_keys(n, "data", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "data", keys, l->err));
     p->data_at = n->at;
-    TRY(load_word(l, n, "ends", "together", "own", &p->own_data));
-    TRY(load_agree(l, n, true, &p->data_agree));
+    LS_TRY(load_word(l, n, "ends", "together", "own", &p->own_data));
+    LS_TRY(load_agree(l, n, true, &p->data_agree));
     if (p->data_agree == LS_AGREE_JOIN)
         return ls_fail(l->err, LS_EINPUT, ls_yaml_get(n, "agree")->at, "'join' is DDP's; FSDP2 has no join");
     return LS_OK;
@@ -185,12 +185,12 @@ static enum ls_code load_validation(struct loader *l, const struct ls_yaml_node 
     static const char *const keys[] = { "batches", "ranks", "metrics", "agree", NULL };
     struct ls_loop *p = &l->s->loop;
     bool main_only = false;
-    TRY(ls_yaml_check_keys(n, "validation", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "validation", keys, l->err));
     p->eval_at = n->at;
-    TRY(load_word(l, n, "batches", "equal", "own", &p->own_eval_batches));
-    TRY(load_word(l, n, "ranks", "all", "main", &main_only));
+    LS_TRY(load_word(l, n, "batches", "equal", "own", &p->own_eval_batches));
+    LS_TRY(load_word(l, n, "ranks", "all", "main", &main_only));
     p->eval_ranks = main_only ? LS_WHO_MAIN : LS_WHO_ALL;
-    TRY(load_named(l, ls_yaml_get(n, "metrics"), "metrics", true, &p->eval_metric, &p->eval_metrics));
+    LS_TRY(load_named(l, ls_yaml_get(n, "metrics"), "metrics", true, &p->eval_metric, &p->eval_metrics));
     return load_agree(l, n, false, &p->eval_agree);
 }
 
@@ -200,15 +200,15 @@ static enum ls_code load_save(struct loader *l, const struct ls_yaml_node *n)
     struct ls_loop *p = &l->s->loop;
     const struct ls_yaml_node *v;
     size_t which = 0;
-    TRY(ls_yaml_check_keys(n, "save", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "save", keys, l->err));
     p->save_at = n->at;
     if (!ls_yaml_get(n, "state"))
         return ls_fail(l->err, LS_EINPUT, n->at, "'state' is missing in 'save'");
-    TRY(load_word(l, n, "state", "sharded", "full", &p->save_full));
+    LS_TRY(load_word(l, n, "state", "sharded", "full", &p->save_full));
     if ((v = ls_yaml_get(n, "ranks")))
-        TRY(ls_yaml_choice(v, "ranks", who, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "ranks", who, &which, l->err));
     p->save_ranks = (enum ls_who)which;
-    TRY(load_agree(l, n, false, &p->save_agree));
+    LS_TRY(load_agree(l, n, false, &p->save_agree));
     if (p->save_agree && p->save_ranks != LS_WHO_OWN)
         return ls_fail(l->err, LS_EINPUT, ls_yaml_get(n, "agree")->at, "'agree' goes with 'ranks: own': otherwise nothing is left to decide");
     return LS_OK;
@@ -231,30 +231,30 @@ static enum ls_code load_loop(struct loader *l, const struct ls_yaml_node *n)
     static const char *const stop_keys[] = { "agree", NULL };
     struct ls_loop *p = &l->s->loop;
     const struct ls_yaml_node *v;
-    TRY(ls_yaml_check_keys(n, "loop", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "loop", keys, l->err));
     p->present = true;
     p->at = n->at;
     if ((v = ls_yaml_get(n, "microbatches")))
-        TRY(load_microbatches(l, v));
+        LS_TRY(load_microbatches(l, v));
     if ((v = ls_yaml_get(n, "data")))
-        TRY(load_data(l, v));
+        LS_TRY(load_data(l, v));
     if ((v = ls_yaml_get(n, "early_stop"))) {
-        TRY(ls_yaml_check_keys(v, "early_stop", stop_keys, l->err));
+        LS_TRY(ls_yaml_check_keys(v, "early_stop", stop_keys, l->err));
         p->early_stop = true;
         p->stop_at = v->at;
-        TRY(load_agree(l, v, false, &p->stop_agree));
+        LS_TRY(load_agree(l, v, false, &p->stop_agree));
     }
     if ((v = ls_yaml_get(n, "after")))
-        TRY(ls_load_rounds(l, v, "after", true, &p->after, &p->afters));
+        LS_TRY(ls_load_rounds(l, v, "after", true, &p->after, &p->afters));
     if ((v = ls_yaml_get(n, "validation"))) {
         if (!listed(l->s, LS_ROUND_EVAL))
             return ls_fail(l->err, LS_EINPUT, v->at, "'validation' never happens: neither 'batch.schedule' nor 'loop.after' lists eval");
-        TRY(load_validation(l, v));
+        LS_TRY(load_validation(l, v));
     }
     if ((v = ls_yaml_get(n, "save"))) {
         if (!listed(l->s, LS_ROUND_SAVE) && !listed(l->s, LS_ROUND_NO_SAVE))
             return ls_fail(l->err, LS_EINPUT, v->at, "'save' never happens: neither 'batch.schedule' nor 'loop.after' lists save");
-        TRY(load_save(l, v));
+        LS_TRY(load_save(l, v));
     }
     return LS_OK;
 }
@@ -265,9 +265,9 @@ enum ls_code ls_load_step(struct loader *l)
     struct ls_scenario *s = l->s;
     s->loop.at = step ? step->at : s->batch.at;
     if (step)
-        TRY(load_step(l, step));
+        LS_TRY(load_step(l, step));
     if (loop)
-        TRY(load_loop(l, loop));
+        LS_TRY(load_loop(l, loop));
     if ((listed(s, LS_ROUND_SAVE) || listed(s, LS_ROUND_NO_SAVE)) && !s->loop.save_at.line)
         return ls_fail(l->err, LS_EINPUT, s->batch.at, "a round 'save' needs 'loop.save', which says what is saved and by whom");
     if (listed(s, LS_ROUND_SKIPPED) && !s->loop.non_finite)
@@ -285,12 +285,12 @@ static enum ls_code load_cell(struct loader *l, const struct ls_yaml_node *n, ui
     for (size_t i = 0; i < p->events; i++)
         names[i] = ls_name_text(l->s->names, p->event[i].name);
     names[p->events] = NULL;
-    TRY(ls_yaml_list(n, "events", l->err));
+    LS_TRY(ls_yaml_list(n, "events", l->err));
     for (size_t i = 0; i < n->count; i++) {
         size_t which = 0;
         if (!p->events)
             return ls_fail(l->err, LS_EINPUT, n->item[i]->at, "'events' is not empty, but ranks decide nothing by themselves in this loop");
-        TRY(ls_yaml_choice(n->item[i], "events", names, &which, l->err));
+        LS_TRY(ls_yaml_choice(n->item[i], "events", names, &which, l->err));
         *out |= UINT32_C(1) << which;
     }
     return LS_OK;
@@ -311,7 +311,7 @@ enum ls_code ls_load_events(struct loader *l)
                 continue;
             if (!b->events)
                 b->events = LS_NEW(l->s->arena, uint32_t, ls_mul_size(b->rows, b->columns));
-            TRY(load_cell(l, events, &b->events[r * b->columns + c]));
+            LS_TRY(load_cell(l, events, &b->events[r * b->columns + c]));
         }
     return LS_OK;
 }

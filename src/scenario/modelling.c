@@ -9,19 +9,19 @@ static enum ls_code load_peft(struct loader *l, const struct ls_yaml_node *n)
     struct ls_peft peft = { .rank = 8, .at = n->at };
     const struct ls_yaml_node *v;
     size_t kind = 0;
-    TRY(ls_yaml_check_keys(n, "peft", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "peft", keys, l->err));
     if (!(v = ls_yaml_get(n, "kind")))
         return ls_fail(l->err, LS_EINPUT, n->at, "'kind' is missing in 'peft'");
-    TRY(ls_yaml_choice(v, "kind", kinds, &kind, l->err));
+    LS_TRY(ls_yaml_choice(v, "kind", kinds, &kind, l->err));
     if (!(v = ls_yaml_get(n, "targets")))
         return ls_fail(l->err, LS_EINPUT, n->at, "'targets' is missing in 'peft'");
-    TRY(ls_load_texts(l, v, "targets", &peft.target, &peft.targets));
+    LS_TRY(ls_load_texts(l, v, "targets", &peft.target, &peft.targets));
     if (!peft.targets)
         return ls_fail(l->err, LS_EINPUT, v->at, "'targets' is an empty list");
     if ((v = ls_yaml_get(n, "rank")))
-        TRY(ls_yaml_uint(v, "rank", 1, 1 << 16, &peft.rank, l->err));
+        LS_TRY(ls_yaml_uint(v, "rank", 1, 1 << 16, &peft.rank, l->err));
     if ((v = ls_yaml_get(n, "dtype")))
-        TRY(ls_load_dtype(l, v, "dtype", true, &peft.dtype));
+        LS_TRY(ls_load_dtype(l, v, "dtype", true, &peft.dtype));
     l->s->freeze.peft_base = true;
     return ls_model_add_lora(&l->s->model, &peft, l->err);
 }
@@ -32,7 +32,7 @@ enum ls_code ls_load_model(struct loader *l)
     struct ls_scenario *s = l->s;
     const struct ls_yaml_node *n = section(l, "model"), *v;
     const char *path = NULL, *flow = NULL;
-    TRY(ls_yaml_check_keys(n, "model", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "model", keys, l->err));
     const struct ls_yaml_node *inventory = ls_yaml_get(n, "inventory"), *checkpoint = ls_yaml_get(n, "checkpoint");
     if (!inventory == !checkpoint)
         return ls_fail(l->err, LS_EINPUT, n->at, "'model' needs %s", inventory ? "one of 'inventory' and 'checkpoint', not both"
@@ -40,16 +40,16 @@ enum ls_code ls_load_model(struct loader *l)
     if ((v = ls_yaml_get(n, "flow"))) {
         if (inventory)
             return ls_fail(l->err, LS_EINPUT, v->at, "'flow' goes with 'checkpoint'; an inventory holds its own");
-        TRY(ls_load_path(l, v, "flow", false, &flow));
+        LS_TRY(ls_load_path(l, v, "flow", false, &flow));
     }
     if (checkpoint) {
-        TRY(ls_load_path(l, checkpoint, "checkpoint", true, &path));
-        TRY(ls_model_load_checkpoint(path, flow, s->arena, s->names, &s->model, l->err));
+        LS_TRY(ls_load_path(l, checkpoint, "checkpoint", true, &path));
+        LS_TRY(ls_model_load_checkpoint(path, flow, s->arena, s->names, &s->model, l->err));
     } else if (inventory->kind == LS_YAML_MAP) {
-        TRY(ls_model_read(inventory, s->arena, s->names, &s->model, l->err));
+        LS_TRY(ls_model_read(inventory, s->arena, s->names, &s->model, l->err));
     } else {
-        TRY(ls_load_path(l, inventory, "inventory", false, &path));
-        TRY(ls_model_load(path, s->arena, s->names, &s->model, l->err));
+        LS_TRY(ls_load_path(l, inventory, "inventory", false, &path));
+        LS_TRY(ls_model_load(path, s->arena, s->names, &s->model, l->err));
     }
     if (!s->model.has_flow) {
         ls_fail(l->err, LS_EINPUT, (inventory ? inventory : checkpoint)->at, "the model has no flow, so what runs is not known");
@@ -66,27 +66,27 @@ static enum ls_code load_overrides(struct loader *l, const struct ls_yaml_node *
     *out = NULL, *count = 0;
     if (!n)
         return LS_OK;
-    TRY(ls_yaml_check_keys(n, "multimodal", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "multimodal", keys, l->err));
     const struct ls_yaml_node *list = ls_yaml_get(n, "modules");
     if (!list)
         return LS_OK;
-    TRY(ls_yaml_list(list, "modules", l->err));
+    LS_TRY(ls_yaml_list(list, "modules", l->err));
     struct ls_override *o = LS_NEW(l->s->arena, struct ls_override, list->count ? list->count : 1);
     for (size_t i = 0; i < list->count; i++) {
         const struct ls_yaml_node *m = list->item[i], *v;
-        TRY(ls_yaml_check_keys(m, "modules", module_keys, l->err));
+        LS_TRY(ls_yaml_check_keys(m, "modules", module_keys, l->err));
         o[i].at = m->at;
         o[i].conditionally_executed = -1;
         if (!(v = ls_yaml_get(m, "path")))
             return ls_fail(l->err, LS_EINPUT, m->at, "'path' is missing");
-        TRY(ls_yaml_text(v, "path", &o[i].path, l->err));
+        LS_TRY(ls_yaml_text(v, "path", &o[i].path, l->err));
         if ((v = ls_yaml_get(m, "modality")))
-            TRY(ls_yaml_text(v, "modality", &o[i].modality, l->err));
+            LS_TRY(ls_yaml_text(v, "modality", &o[i].modality, l->err));
         if ((v = ls_yaml_get(m, "role")))
-            TRY(ls_yaml_text(v, "role", &o[i].role, l->err));
+            LS_TRY(ls_yaml_text(v, "role", &o[i].role, l->err));
         if ((v = ls_yaml_get(m, "conditionally_executed"))) {
             bool on = false;
-            TRY(ls_yaml_bool(v, "conditionally_executed", &on, l->err));
+            LS_TRY(ls_yaml_bool(v, "conditionally_executed", &on, l->err));
             o[i].conditionally_executed = on;
         }
     }
@@ -98,7 +98,7 @@ static enum ls_code load_freeze_config(struct loader *l, const struct ls_yaml_no
 {
     struct ls_freeze *f = &l->s->freeze;
     const struct ls_yaml_node *today = NULL, *proposed = NULL;
-    TRY(ls_load_check_keys(l, n, "freeze_config", l->s->policy.rules == LS_RULES_PROPOSED));
+    LS_TRY(ls_load_check_keys(l, n, "freeze_config", l->s->policy.rules == LS_RULES_PROPOSED));
     f->present = true;
     f->at = n->at;
     f->vision_tower = true; /* AutoModel's default once the section is there */
@@ -114,7 +114,7 @@ static enum ls_code load_freeze_config(struct loader *l, const struct ls_yaml_no
             continue;
         }
         today = n->pair[i].key;
-        TRY(ls_yaml_bool(n->pair[i].value, names[k], to[k], l->err));
+        LS_TRY(ls_yaml_bool(n->pair[i].value, names[k], to[k], l->err));
     }
     if (today && proposed) {
         const struct ls_yaml_node *late = today->at.line > proposed->at.line ||
@@ -134,16 +134,16 @@ enum ls_code ls_load_freeze(struct loader *l)
     const struct ls_yaml_node *n;
     struct ls_override *override;
     size_t overrides;
-    TRY(load_overrides(l, section(l, "multimodal"), &override, &overrides));
-    TRY(ls_multimodal_resolve(&s->model, s->policy.rules, override, overrides, &s->specs, l->err));
+    LS_TRY(load_overrides(l, section(l, "multimodal"), &override, &overrides));
+    LS_TRY(ls_multimodal_resolve(&s->model, s->policy.rules, override, overrides, &s->specs, l->err));
     if ((n = ls_yaml_get(section(l, "model"), "peft"))) { /* the paths hold; what they are bound to does not */
-        TRY(load_peft(l, n));
-        TRY(ls_specs_bind(&s->specs, &s->model, l->err));
+        LS_TRY(load_peft(l, n));
+        LS_TRY(ls_specs_bind(&s->specs, &s->model, l->err));
     }
     if ((n = section(l, "freeze_config")))
-        TRY(load_freeze_config(l, n));
-    TRY(ls_load_texts(l, section(l, "freeze"), "freeze", &s->freeze.freeze, &s->freeze.freezes));
-    TRY(ls_load_texts(l, section(l, "train"), "train", &s->freeze.train, &s->freeze.trains));
+        LS_TRY(load_freeze_config(l, n));
+    LS_TRY(ls_load_texts(l, section(l, "freeze"), "freeze", &s->freeze.freeze, &s->freeze.freezes));
+    LS_TRY(ls_load_texts(l, section(l, "train"), "train", &s->freeze.train, &s->freeze.trains));
     if (!s->freeze.at.line && (n = section(l, "freeze") ? section(l, "freeze") : section(l, "train")))
         s->freeze.at = n->at;
     return ls_multimodal_freeze(&s->model, &s->specs, s->policy.rules, &s->freeze, &s->at_sharding, &s->final, l->err);

@@ -90,7 +90,7 @@ enum ls_code ls_compile_raw(const struct ls_scenario *s, struct ls_compiled *c, 
     const struct ls_yaml_node *program = ls_yaml_get(s->document, "program");
     struct raw_program *p = LS_NEW(c->arena, struct raw_program, 1);
     struct ls_system *y = &c->system;
-    TRY(ls_raw_load(program, &c->tables, &p->raw, err));
+    LS_TRY(ls_raw_load(program, &c->tables, &p->raw, err));
     uint64_t letters = ls_raw_assignments(&p->raw);
     if (letters > LETTERS_MAX)
         return ls_fail(err, LS_EUNDECIDED, program->at, "the branches can be taken in more than %d ways", LETTERS_MAX);

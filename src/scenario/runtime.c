@@ -10,7 +10,7 @@ enum { VERSION_MIN = 206, VERSION_MAX = 215, VERSION_DEFAULT = 212, AUTOMODEL_DE
 static enum ls_code load_version(struct loader *l, const struct ls_yaml_node *n, unsigned *out)
 {
     const char *text;
-    TRY(ls_yaml_text(n, "version", &text, l->err));
+    LS_TRY(ls_yaml_text(n, "version", &text, l->err));
     char *end = NULL;
     unsigned long major = text[0] >= '0' && text[0] <= '9' ? strtoul(text, &end, 10) : 0, minor = 0;
     bool good = end && *end == '.' && end[1] >= '0' && end[1] <= '9';
@@ -34,17 +34,17 @@ static enum ls_code load_fsdp2(struct loader *l, const struct ls_yaml_node *n, s
     const struct ls_yaml_node *v;
     bool *const to[] = { &r->lazy_state_guard, &r->uniform_reduce_dtype, &r->separate_reduce_scatter_group };
     r->at = n->at;
-    TRY(ls_yaml_check_keys(n, "fsdp2", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "fsdp2", keys, l->err));
     if ((v = ls_yaml_get(n, "version")))
-        TRY(load_version(l, v, &r->version));
+        LS_TRY(load_version(l, v, &r->version));
     if ((v = ls_yaml_get(n, "unused_params")))
-        TRY(ls_load_unused(l, v, "unused_params", &r->unused_params));
+        LS_TRY(ls_load_unused(l, v, "unused_params", &r->unused_params));
     for (size_t i = 0; i < 3; i++)
         if ((v = ls_yaml_get(n, keys[2 + i])))
-            TRY(ls_yaml_bool(v, keys[2 + i], to[i], l->err));
+            LS_TRY(ls_yaml_bool(v, keys[2 + i], to[i], l->err));
     if ((v = ls_yaml_get(n, "reduce_scatter_max_input_buffers"))) {
         uint64_t buffers = 0;
-        TRY(ls_yaml_uint(v, "reduce_scatter_max_input_buffers", 1, 64, &buffers, l->err));
+        LS_TRY(ls_yaml_uint(v, "reduce_scatter_max_input_buffers", 1, 64, &buffers, l->err));
         r->reduce_scatter_max_input_buffers = (unsigned)buffers;
     }
     return LS_OK;
@@ -55,17 +55,17 @@ static enum ls_code load_l3(struct loader *l, const struct ls_yaml_node *n)
     static const char *const keys[] = { "kernels", "start", NULL }, *const starts[] = { "any", "issue_order", NULL };
     struct ls_scenario *s = l->s;
     const struct ls_yaml_node *v;
-    TRY(ls_yaml_check_keys(n, "l3", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "l3", keys, l->err));
     if (s->level != LS_L3)
         return ls_fail(l->err, LS_EINPUT, n->at, "'l3' needs 'level: L3'");
     if ((v = ls_yaml_get(n, "kernels"))) {
         uint64_t kernels = 0;
-        TRY(ls_yaml_uint(v, "kernels", 1, 1024, &kernels, l->err));
+        LS_TRY(ls_yaml_uint(v, "kernels", 1, 1024, &kernels, l->err));
         s->kernels = (unsigned)kernels;
     }
     if ((v = ls_yaml_get(n, "start"))) {
         size_t which = 0;
-        TRY(ls_yaml_choice(v, "start", starts, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "start", starts, &which, l->err));
         s->start = which ? LS_START_ISSUE_ORDER : LS_START_ANY;
     }
     return LS_OK;
@@ -86,25 +86,25 @@ enum ls_code ls_load_runtime(struct loader *l)
     if (!n)
         return LS_OK;
     s->runtime.at = n->at;
-    TRY(ls_yaml_check_keys(n, "runtime", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "runtime", keys, l->err));
     if ((v = ls_yaml_get(n, "automodel"))) {
         static const char *const versions[] = { "0.6", "0.7", NULL };
         size_t which = 0;
-        TRY(ls_yaml_choice(v, "automodel", versions, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "automodel", versions, &which, l->err));
         s->automodel = (unsigned)(6 + which);
     }
     if ((v = ls_yaml_get(n, "level"))) {
         size_t which = 0;
-        TRY(ls_yaml_choice(v, "level", levels, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "level", levels, &which, l->err));
         s->level = (enum ls_level)(LS_L1 + (int)which);
     }
     if ((v = ls_yaml_get(n, "l3")))
-        TRY(load_l3(l, v));
+        LS_TRY(load_l3(l, v));
     if ((v = ls_yaml_get(n, "activations"))) {
         size_t which = 0;
         if (s->kind == LS_PLAN_RAW)
             return ls_fail(l->err, LS_EINPUT, v->at, "'activations' has no meaning for a raw program");
-        TRY(ls_yaml_choice(v, "activations", styles, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "activations", styles, &which, l->err));
         s->activations = (enum ls_activation_style)which;
     }
     if (!(v = ls_yaml_get(n, "fsdp2")))
@@ -127,12 +127,12 @@ static enum ls_code load_expect(struct loader *l, const struct ls_yaml_node *n)
     for (int i = 0; i < LS_OP_COUNT; i++)
         ops[i] = ls_op_kind_name((enum ls_op_kind)i);
     verdicts[LS_VERDICT_COUNT] = ops[LS_OP_COUNT] = NULL;
-    TRY(ls_yaml_check_keys(n, "expect", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "expect", keys, l->err));
     e->present = true;
     e->at = n->at;
     if (!(v = ls_yaml_get(n, "verdict")))
         return ls_fail(l->err, LS_EINPUT, n->at, "'verdict' is missing in 'expect'");
-    TRY(ls_yaml_choice(v, "verdict", verdicts, &which, l->err));
+    LS_TRY(ls_yaml_choice(v, "verdict", verdicts, &which, l->err));
     e->verdict = (enum ls_verdict)which;
     /* What the other keys describe: a violation, or a refusal. */
     for (size_t i = 0; i < n->count; i++) {
@@ -142,21 +142,21 @@ static enum ls_code load_expect(struct loader *l, const struct ls_yaml_node *n)
             return ls_fail(l->err, LS_EINPUT, n->pair[i].key->at, "'%s' does not go with the verdict '%s'", key, verdicts[which]);
     }
     if ((v = ls_yaml_get(n, "seen_as"))) {
-        TRY(ls_yaml_choice(v, "seen_as", seen, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "seen_as", seen, &which, l->err));
         e->seen_as = seen[which];
     }
     if ((v = ls_yaml_get(n, "op"))) {
-        TRY(ls_yaml_choice(v, "op", ops, &which, l->err));
+        LS_TRY(ls_yaml_choice(v, "op", ops, &which, l->err));
         e->op = ops[which];
     }
     if ((v = ls_yaml_get(n, "ranks")))
-        TRY(ls_yaml_uint(v, "ranks", 1, 1 << 20, &e->ranks, l->err));
+        LS_TRY(ls_yaml_uint(v, "ranks", 1, 1 << 20, &e->ranks, l->err));
     if ((v = ls_yaml_get(n, "microbatches")))
-        TRY(ls_yaml_uint(v, "microbatches", 1, 1 << 20, &e->microbatches, l->err));
+        LS_TRY(ls_yaml_uint(v, "microbatches", 1, 1 << 20, &e->microbatches, l->err));
     const char **const to[] = { &e->payload, &e->unit, &e->rule };
     for (size_t i = 0; i < 3; i++)
         if ((v = ls_yaml_get(n, keys[5 + i])))
-            TRY(ls_yaml_text(v, keys[5 + i], to[i], l->err));
+            LS_TRY(ls_yaml_text(v, keys[5 + i], to[i], l->err));
     return LS_OK;
 }
 
@@ -166,13 +166,13 @@ enum ls_code ls_load_rest(struct loader *l)
     const struct ls_yaml_node *n = section(l, "loss"), *v;
     if (n) {
         size_t which = 0;
-        TRY(ls_yaml_check_keys(n, "loss", keys, l->err));
+        LS_TRY(ls_yaml_check_keys(n, "loss", keys, l->err));
         if ((v = ls_yaml_get(n, "reduction")))
-            TRY(ls_yaml_choice(v, "reduction", reductions, &which, l->err));
+            LS_TRY(ls_yaml_choice(v, "reduction", reductions, &which, l->err));
         l->s->mean = which == 0;
     }
     if ((n = section(l, "platform")))
-        TRY(ls_load_path(l, n, "platform", false, &l->s->platform));
-    TRY(ls_timing_read(section(l, "simulate"), l->s->arena, &l->s->timing, l->err));
+        LS_TRY(ls_load_path(l, n, "platform", false, &l->s->platform));
+    LS_TRY(ls_timing_read(section(l, "simulate"), l->s->arena, &l->s->timing, l->err));
     return (n = section(l, "expect")) ? load_expect(l, n) : LS_OK;
 }

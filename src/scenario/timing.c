@@ -2,27 +2,20 @@
 
 #include <string.h>
 
-#define TRY(call)                                                                                                               \
-    do {                                                                                                                        \
-        enum ls_code try_rc = (call);                                                                                           \
-        if (try_rc != LS_OK)                                                                                                    \
-            return try_rc;                                                                                                      \
-    } while (0)
-
 static enum ls_code read_range(const struct ls_yaml_node *map, const char *key, uint64_t max, struct ls_range_of *out, struct ls_error *err)
 {
     const struct ls_yaml_node *n = ls_yaml_get(map, key);
     if (!n)
         return LS_OK;
     if (n->kind != LS_YAML_LIST) {
-        TRY(ls_yaml_uint(n, key, 0, max, &out->least, err));
+        LS_TRY(ls_yaml_uint(n, key, 0, max, &out->least, err));
         out->most = out->least;
         return LS_OK;
     }
     if (n->count != 2)
         return ls_fail(err, LS_EINPUT, n->at, "'%s' is a number, or [least, most]", key);
-    TRY(ls_yaml_uint(n->item[0], key, 0, max, &out->least, err));
-    TRY(ls_yaml_uint(n->item[1], key, 0, max, &out->most, err));
+    LS_TRY(ls_yaml_uint(n->item[0], key, 0, max, &out->least, err));
+    LS_TRY(ls_yaml_uint(n->item[1], key, 0, max, &out->most, err));
     if (out->least > out->most)
         return ls_fail(err, LS_EINPUT, n->at, "'%s' is [least, most], but the first is larger", key);
     return LS_OK;
@@ -33,17 +26,17 @@ static enum ls_code read_batches(const struct ls_yaml_node *n, struct ls_distrib
     static const char *const keys[] = { "text_only", "text", "images", "image_patches", "videos", "video_patches", "audios",
                                         "audio_positions", "sequences", NULL };
     enum { TOKENS_MAX = 1 << 30, CALLS_MAX = 2 };
-    TRY(ls_yaml_check_keys(n, "batches", keys, err));
+    LS_TRY(ls_yaml_check_keys(n, "batches", keys, err));
     *d = (struct ls_distribution){ .given = true, .text = { 512, 512 }, .sequences = { 1, 1 } };
     const struct ls_yaml_node *v = ls_yaml_get(n, "text_only");
     if (v)
-        TRY(ls_yaml_real(v, "text_only", &d->text_only, err));
+        LS_TRY(ls_yaml_real(v, "text_only", &d->text_only, err));
     if (v && !(d->text_only >= 0 && d->text_only <= 1))
         return ls_fail(err, LS_EINPUT, v->at, "'text_only' is a share, from 0 to 1");
     struct ls_range_of *const to[] = { &d->text, &d->images, &d->image_patches, &d->videos, &d->video_patches, &d->audios,
                                        &d->audio_positions, &d->sequences };
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
-        TRY(read_range(n, keys[i + 1], to[i] == &d->images || to[i] == &d->videos || to[i] == &d->audios ? CALLS_MAX : TOKENS_MAX, to[i], err));
+        LS_TRY(read_range(n, keys[i + 1], to[i] == &d->images || to[i] == &d->videos || to[i] == &d->audios ? CALLS_MAX : TOKENS_MAX, to[i], err));
     return LS_OK;
 }
 
@@ -51,19 +44,19 @@ static enum ls_code read_timeouts(const struct ls_yaml_node *n, struct ls_arena 
 {
     static const char *const keys[] = { "after", "then", NULL }, *const reactions[] = { "raise", "go_on", NULL };
     enum { SECONDS_MAX = 1000000 };
-    TRY(ls_yaml_map(n, "timeouts", err));
+    LS_TRY(ls_yaml_map(n, "timeouts", err));
     out->timeout = LS_NEW(arena, struct ls_timeout, n->count);
     for (size_t i = 0; i < n->count; i++) {
         const struct ls_yaml_node *v = n->pair[i].value, *k;
         struct ls_timeout *t = &out->timeout[out->timeouts++];
         size_t which = 0;
         *t = (struct ls_timeout){ .comm = n->pair[i].key->text, .at = n->pair[i].key->at };
-        TRY(ls_yaml_check_keys(v, t->comm, keys, err));
+        LS_TRY(ls_yaml_check_keys(v, t->comm, keys, err));
         if (!(k = ls_yaml_get(v, "after")))
             return ls_fail(err, LS_EINPUT, v->at, "'after' is missing in '%.60s'", t->comm);
-        TRY(ls_yaml_uint(k, "after", 1, SECONDS_MAX, &t->after_s, err));
+        LS_TRY(ls_yaml_uint(k, "after", 1, SECONDS_MAX, &t->after_s, err));
         if ((k = ls_yaml_get(v, "then")))
-            TRY(ls_yaml_choice(k, "then", reactions, &which, err));
+            LS_TRY(ls_yaml_choice(k, "then", reactions, &which, err));
         t->go_on = which == 1;
     }
     return LS_OK;
@@ -74,7 +67,7 @@ static enum ls_code read_percent(const struct ls_yaml_node *map, const char *key
     const struct ls_yaml_node *n = ls_yaml_get(map, key);
     uint64_t value = 0;
     if (n)
-        TRY(ls_yaml_uint(n, key, 0, most, &value, err));
+        LS_TRY(ls_yaml_uint(n, key, 0, most, &value, err));
     *out = (unsigned)value;
     return LS_OK;
 }
@@ -89,22 +82,22 @@ enum ls_code ls_timing_read(const struct ls_yaml_node *n, struct ls_arena *arena
     *out = (struct ls_timing){ .logits_held = true };
     if (!n)
         return LS_OK;
-    TRY(ls_yaml_check_keys(n, "simulate", keys, err));
+    LS_TRY(ls_yaml_check_keys(n, "simulate", keys, err));
     if ((v = ls_yaml_get(n, "optimizer"))) {
-        TRY(ls_yaml_choice(v, "optimizer", optimizers, &which, err));
+        LS_TRY(ls_yaml_choice(v, "optimizer", optimizers, &which, err));
         out->optimizer = (enum ls_optimizer)which;
     }
     if ((v = ls_yaml_get(n, "recompute"))) {
-        TRY(ls_yaml_choice(v, "recompute", recompute, &which, err));
+        LS_TRY(ls_yaml_choice(v, "recompute", recompute, &which, err));
         out->selective = which == 1;
     }
     if ((v = ls_yaml_get(n, "logits_held")))
-        TRY(ls_yaml_bool(v, "logits_held", &out->logits_held, err));
-    TRY(read_percent(n, "spread", 100, &out->spread, err));
-    TRY(read_percent(n, "jitter", 50, &out->jitter, err));
+        LS_TRY(ls_yaml_bool(v, "logits_held", &out->logits_held, err));
+    LS_TRY(read_percent(n, "spread", 100, &out->spread, err));
+    LS_TRY(read_percent(n, "jitter", 50, &out->jitter, err));
     if ((v = ls_yaml_get(n, "watchdog")))
-        TRY(ls_yaml_uint(v, "watchdog", 1, 1000000, &out->watchdog_s, err));
+        LS_TRY(ls_yaml_uint(v, "watchdog", 1, 1000000, &out->watchdog_s, err));
     if ((v = ls_yaml_get(n, "timeouts")))
-        TRY(read_timeouts(v, arena, out, err));
+        LS_TRY(read_timeouts(v, arena, out, err));
     return (v = ls_yaml_get(n, "batches")) ? read_batches(v, &out->batches, err) : LS_OK;
 }

@@ -8,10 +8,10 @@ static enum ls_code load_dtypes(struct loader *l, const struct ls_yaml_node *n, 
     static const char *const keys[] = { "param", "reduce", "output", "cast_inputs", NULL };
     enum ls_dtype *const to[] = { &u->param_dtype, &u->reduce_dtype, &u->output_dtype };
     const struct ls_yaml_node *v;
-    TRY(ls_yaml_check_keys(n, "dtypes", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "dtypes", keys, l->err));
     for (size_t i = 0; i < 3; i++)
         if ((v = ls_yaml_get(n, keys[i])))
-            TRY(ls_load_dtype(l, v, keys[i], false, to[i]));
+            LS_TRY(ls_load_dtype(l, v, keys[i], false, to[i]));
     return (v = ls_yaml_get(n, "cast_inputs")) ? ls_yaml_bool(v, "cast_inputs", &u->cast_inputs, l->err) : LS_OK;
 }
 
@@ -21,27 +21,27 @@ static enum ls_code load_unit(struct loader *l, const struct ls_yaml_node *n, st
                                         "unshard_in_backward", "unused_params", NULL };
     const struct ls_yaml_node *v;
     *u = (struct ls_unit_input){ .cast_inputs = true, .unshard_in_backward = true, .unused_params = l->s->runtime.unused_params, .at = n->at };
-    TRY(ls_yaml_check_keys(n, "units", keys, l->err));
+    LS_TRY(ls_yaml_check_keys(n, "units", keys, l->err));
     if (!(v = ls_yaml_get(n, "modules")))
         return ls_fail(l->err, LS_EINPUT, n->at, "'modules' is missing in 'units'");
-    TRY(ls_load_texts(l, v, "modules", &u->glob, &u->globs));
+    LS_TRY(ls_load_texts(l, v, "modules", &u->glob, &u->globs));
     if (!u->globs)
         return ls_fail(l->err, LS_EINPUT, v->at, "'modules' is an empty list");
     if ((v = ls_yaml_get(n, "grouped")))
-        TRY(ls_yaml_bool(v, "grouped", &u->grouped, l->err));
+        LS_TRY(ls_yaml_bool(v, "grouped", &u->grouped, l->err));
     if ((v = ls_yaml_get(n, "reshard")))
-        TRY(ls_load_reshard(l, v, "reshard", &u->reshard, &u->reshard_size));
-    TRY(ls_load_texts(l, ls_yaml_get(n, "ignored"), "ignored", &u->ignored, &u->ignoreds));
+        LS_TRY(ls_load_reshard(l, v, "reshard", &u->reshard, &u->reshard_size));
+    LS_TRY(ls_load_texts(l, ls_yaml_get(n, "ignored"), "ignored", &u->ignored, &u->ignoreds));
     if ((v = ls_yaml_get(n, "dtypes")))
-        TRY(load_dtypes(l, v, u));
-    TRY(ls_load_texts(l, ls_yaml_get(n, "forward_prefetch"), "forward_prefetch", &u->forward_prefetch, &u->forward_prefetches));
+        LS_TRY(load_dtypes(l, v, u));
+    LS_TRY(ls_load_texts(l, ls_yaml_get(n, "forward_prefetch"), "forward_prefetch", &u->forward_prefetch, &u->forward_prefetches));
     v = ls_yaml_get(n, "backward_prefetch");
     u->has_backward_prefetch = v != NULL;
-    TRY(ls_load_texts(l, v, "backward_prefetch", &u->backward_prefetch, &u->backward_prefetches));
+    LS_TRY(ls_load_texts(l, v, "backward_prefetch", &u->backward_prefetch, &u->backward_prefetches));
     if ((v = ls_yaml_get(n, "unshard_in_backward")))
-        TRY(ls_yaml_bool(v, "unshard_in_backward", &u->unshard_in_backward, l->err));
+        LS_TRY(ls_yaml_bool(v, "unshard_in_backward", &u->unshard_in_backward, l->err));
     if ((v = ls_yaml_get(n, "unused_params")))
-        TRY(ls_load_unused(l, v, "unused_params", &u->unused_params));
+        LS_TRY(ls_load_unused(l, v, "unused_params", &u->unused_params));
     return LS_OK;
 }
 
@@ -49,17 +49,17 @@ static enum ls_code load_entries(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const keys[] = { "module", "method", NULL };
     struct ls_scenario *s = l->s;
-    TRY(ls_yaml_list(n, "registered_forward_methods", l->err));
+    LS_TRY(ls_yaml_list(n, "registered_forward_methods", l->err));
     s->entry = LS_NEW(s->arena, struct ls_entry, n->count ? n->count : 1);
     for (size_t i = 0; i < n->count; i++) {
         const struct ls_yaml_node *e = n->item[i], *module, *method;
         const char *fqn, *name;
-        TRY(ls_yaml_check_keys(e, "registered_forward_methods", keys, l->err));
+        LS_TRY(ls_yaml_check_keys(e, "registered_forward_methods", keys, l->err));
         module = ls_yaml_get(e, "module"), method = ls_yaml_get(e, "method");
         if (!module || !method)
             return ls_fail(l->err, LS_EINPUT, e->at, "'%s' is missing in 'registered_forward_methods'", module ? "method" : "module");
-        TRY(ls_yaml_text(module, "module", &fqn, l->err));
-        TRY(ls_yaml_text(method, "method", &name, l->err));
+        LS_TRY(ls_yaml_text(module, "module", &fqn, l->err));
+        LS_TRY(ls_yaml_text(method, "method", &name, l->err));
         uint32_t at = ls_model_module(&s->model, fqn);
         if (at == LS_NO_ID)
             return ls_fail(l->err, LS_EINPUT, module->at, "'module' names '%.200s', which the model does not have", fqn);
@@ -73,13 +73,13 @@ enum ls_code ls_load_units(struct loader *l)
     struct ls_scenario *s = l->s;
     const struct ls_yaml_node *n = section(l, "units"), *entries = section(l, "registered_forward_methods");
     if (n) {
-        TRY(ls_yaml_list(n, "units", l->err));
+        LS_TRY(ls_yaml_list(n, "units", l->err));
         if (!n->count)
             return ls_fail(l->err, LS_EINPUT, n->at, "'units' is an empty list");
         s->unit = LS_NEW(s->arena, struct ls_unit_input, n->count);
         s->units = n->count;
         for (size_t i = 0; i < n->count; i++)
-            TRY(load_unit(l, n->item[i], &s->unit[i]));
+            LS_TRY(load_unit(l, n->item[i], &s->unit[i]));
     }
     return entries ? load_entries(l, entries) : LS_OK;
 }

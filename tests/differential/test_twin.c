@@ -3,6 +3,8 @@
 #include "base/hash.h"
 #include "build.h"
 #include "naive.h"
+#include "naive_judge.h"
+#include "naive_words.h"
 #include "random_jobs.h"
 
 #include <criterion/criterion.h>

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from record_fsdp2 import COUNT_KEYS, DTYPES, DTYPE_NAMES, Model, match_params  # noqa: E402
+from flow_model import COUNT_KEYS, DTYPES, DTYPE_NAMES, Model, match_params  # noqa: E402
 
 warnings.filterwarnings("ignore")
 VERSION = torch.__version__.split("+")[0]

@@ -23,8 +23,11 @@ import yaml
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import flow_model
+import fsdp2_trace
 import record_fsdp2 as base
-from record_fsdp2 import REC, BadScenario, check_keys, dtype_name
+from flow_model import BadScenario, check_keys
+from fsdp2_trace import REC, dtype_name
 
 import nemo_automodel.components.moe.experts as experts_module
 from nemo_automodel.components.distributed import mesh_utils, utils as distributed_utils
@@ -49,7 +52,7 @@ def patch():
     for install in ("_patch_fsdp_accumulated_grad_guard", "_patch_fsdp_uniform_reduce_dtype"):
         getattr(parallelizer, install)()    # AutoModel's, once per process; the recorder goes around them
     overloads = {name: getattr(torch.ops.fsdp, name) for name in ("all_gather_copy_in", "split_with_sizes_copy")}
-    base.patch()
+    fsdp2_trace.patch()
     for name, packet in overloads.items():  # selective checkpointing asks for them
         getattr(torch.ops.fsdp, name).default = packet.default
     all_gather, all_reduce = dist.all_gather, dist.all_reduce
@@ -66,7 +69,7 @@ def patch():
     def traced_all_reduce(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         if REC.units:           # FSDP2's own
             return all_reduce(tensor, op=op, group=group, async_op=async_op)
-        name = "max" if "MAX" in str(op) else base.op_name(op)
+        name = "max" if "MAX" in str(op) else fsdp2_trace.op_name(op)
         REC.emit(f"reduce group={REC.group_name[group.group_name]} n={tensor.numel()} dtype={dtype_name(tensor.dtype)} op={name} "
                  f"stream={REC.stream()}")
         on, REC.on = REC.on, False
@@ -109,7 +112,7 @@ class Router(Gate):
         return self.__dict__["_run"](*values)
 
 
-class Model(base.Model):
+class Model(flow_model.Model):
     """As record_fsdp2's, with the real classes where there are experts, and modules that checkpointing may have wrapped."""
 
     def __init__(self, inventory, optimizations):
@@ -118,7 +121,7 @@ class Model(base.Model):
         super().__init__(inventory)
         self.gates = []
         for entry in self.moe:
-            for fqn in [n for n, _ in self.root.named_modules() if n and base.glob(entry["modules"], n)]:
+            for fqn in [n for n, _ in self.root.named_modules() if n and flow_model.glob(entry["modules"], n)]:
                 layer = self.root.get_submodule(fqn)
                 if not hasattr(layer, entry.get("experts", "experts")):
                     continue
@@ -187,7 +190,7 @@ class Model(base.Model):
 
     def compute(self, inputs, params, out_count):
         # In the dtype of the parameters, as layers compute: a unit that casts its output moves its hook behind the cast.
-        return tuple(t.to(base.DTYPES[self.dtype]) for t in super().compute(inputs, params, out_count))
+        return tuple(t.to(flow_model.DTYPES[self.dtype]) for t in super().compute(inputs, params, out_count))
 
     def run_op(self, st, env, module):
         """Additions, which save nothing for backward: recomputation does not get to them."""
@@ -205,7 +208,7 @@ class Model(base.Model):
         w = weights.mean() * torch.ones(TOKENS, k, dtype=dtype)
         indices = torch.arange(k).repeat(TOKENS, 1)
         y = GroupedExperts.forward(module, x, torch.ones(TOKENS, dtype=torch.bool), w, indices)
-        return (y.mean().expand(base.WIDTH),)   # saves nothing, as a view
+        return (y.mean().expand(flow_model.WIDTH),)   # saves nothing, as a view
 
 
 # ----------------------------------------------------------------------------------------------------------- the scenario
@@ -238,7 +241,7 @@ class Scenario:
 
     def counts(self, step, micro, rank):
         sample = self.samples[self.table[step * self.microbatches + micro][rank]]
-        return {base.COUNT_KEYS[k]: v for k, v in sample.items() if k in base.COUNT_KEYS}
+        return {flow_model.COUNT_KEYS[k]: v for k, v in sample.items() if k in flow_model.COUNT_KEYS}
 
 
 def mp_policy(spec):
@@ -249,9 +252,9 @@ def mp_policy(spec):
 
 def parallelize(scenario, model):
     d, root = scenario.distributed, model.root
-    for param in base.match_params(model, scenario.doc.get("freeze") or []):
+    for param in flow_model.match_params(model, scenario.doc.get("freeze") or []):
         param.requires_grad_(False)
-    for param in base.match_params(model, scenario.doc.get("train") or []):
+    for param in flow_model.match_params(model, scenario.doc.get("train") or []):
         param.requires_grad_(True)
     world, moe = mesh_utils._create_fsdp2_device_mesh(
         ParallelismSizes(dp_size=d["dp_size"], dp_replicate_size=d.get("dp_replicate_size", 1), ep_size=d["ep_size"]),

@@ -1,7 +1,7 @@
 /* tests/support/naive.h -- a second implementation of semantics.md, written to be checked by eye.
  *
  * It keeps one record per op, looks at the whole state to find everything that may happen next, and lets chance pick one.
- * It shares no code with src/machine beyond the names of its types. */
+ * It shares no code with src/machine beyond the names of its types. The rules: naive_rules.h; what the end amounts to: naive_judge.h. */
 #ifndef LS_TESTS_NAIVE_H
 #define LS_TESTS_NAIVE_H
 
@@ -31,11 +31,5 @@ struct naive {
 };
 /* Memory comes from the arena. options->seed picks the schedule. */
 void naive_run(struct naive *n, const struct ls_job *job, const struct ls_run_options *options, struct ls_arena *arena);
-/* Does op a, unfinished at the end, wait for op b, directly or through others? */
-bool naive_waits(const struct naive *n, struct ls_at a, struct ls_at b);
-/* No run: are all words equal, and is the graph of ops with merged meetings acyclic? For jobs without decide, fused groups,
- * stops or several threads; at L1 or L2. */
-bool naive_words_equal(const struct ls_job *job);
-bool naive_graph_acyclic(const struct ls_job *job, enum ls_level level);
 
 #endif

@@ -86,45 +86,38 @@ static enum ls_code read_bool(const struct build *b, const char *tower, const ch
     return n ? ls_yaml_bool(n, full, out, b->err) : LS_OK;
 }
 
-#define TRY(...)                                        \
-    do {                                                \
-        enum ls_code try_rc = (__VA_ARGS__);            \
-        if (try_rc != LS_OK)                            \
-            return try_rc;                              \
-    } while (0)
-
 static enum ls_code read_tower(const struct build *b, struct ls_nn_tower *t)
 {
     static const char *const positions[] = { "none", "rotary", "multimodal_rotary", "grid", "grid_interleaved", NULL };
-    TRY(read_uint(b, t->name, "head_dim", 1, &t->head_dim));
+    LS_TRY(read_uint(b, t->name, "head_dim", 1, &t->head_dim));
     t->eps = 1e-6;
-    TRY(read_real(b, t->name, "norm_eps", false, &t->eps));
+    LS_TRY(read_real(b, t->name, "norm_eps", false, &t->eps));
     double scale_dim = (double)t->head_dim;
-    TRY(read_real(b, t->name, "query_pre_attn_scalar", false, &scale_dim));
+    LS_TRY(read_real(b, t->name, "query_pre_attn_scalar", false, &scale_dim));
     t->scale = 1 / sqrt(scale_dim);
     char full[KEY_MAX];
     const struct ls_yaml_node *n = config(b, t->name, "position", full);
     if (!n)
         return absent(b, t->name, "position");
     size_t position;
-    TRY(ls_yaml_choice(n, full, positions, &position, b->err));
+    LS_TRY(ls_yaml_choice(n, full, positions, &position, b->err));
     t->position = (enum ls_nn_position)position;
     if (t->position != LS_NN_POSITION_NONE && t->head_dim % (t->position >= LS_NN_POSITION_GRID ? 4 : 2))
         return ls_fail(b->err, LS_EINPUT, n->at, "'%s_head_dim' is %zu, which positions of this kind cannot pair", t->name, (size_t)t->head_dim);
     t->factor = 1;
     t->window_theta = t->theta = 10000;
-    TRY(read_real(b, t->name, "rope_theta", t->position != LS_NN_POSITION_NONE, &t->theta));
-    TRY(read_real(b, t->name, "rope_factor", false, &t->factor));
-    TRY(read_real(b, t->name, "rope_local_theta", false, &t->window_theta));
-    TRY(read_uint(b, t->name, "sliding_window", 0, &t->window));
-    TRY(read_uint(b, t->name, "sliding_window_pattern", t->window ? 1 : 0, &t->window_every));
-    TRY(read_bool(b, t->name, "images_bidirectional", &t->see_images));
+    LS_TRY(read_real(b, t->name, "rope_theta", t->position != LS_NN_POSITION_NONE, &t->theta));
+    LS_TRY(read_real(b, t->name, "rope_factor", false, &t->factor));
+    LS_TRY(read_real(b, t->name, "rope_local_theta", false, &t->window_theta));
+    LS_TRY(read_uint(b, t->name, "sliding_window", 0, &t->window));
+    LS_TRY(read_uint(b, t->name, "sliding_window_pattern", t->window ? 1 : 0, &t->window_every));
+    LS_TRY(read_bool(b, t->name, "images_bidirectional", &t->see_images));
     if (t->position == LS_NN_POSITION_MROTARY) {
         static const char *const part[] = { "mrope_section_time", "mrope_section_row", "mrope_section_column" };
         for (size_t i = 0; i < 3; i++)
-            TRY(read_uint(b, t->name, part[i], 1, &t->section[i]));
+            LS_TRY(read_uint(b, t->name, part[i], 1, &t->section[i]));
         t->in_turn = true;
-        TRY(read_bool(b, t->name, "mrope_interleaved", &t->in_turn));
+        LS_TRY(read_bool(b, t->name, "mrope_interleaved", &t->in_turn));
         if (t->section[0] + t->section[1] + t->section[2] != t->head_dim / 2)
             return ls_fail(b->err, LS_EINPUT, n->at, "the sections of '%s_mrope_section_*' are not half of the head", t->name);
     }
@@ -135,15 +128,15 @@ static enum ls_code read_picture(const struct build *b)
 {
     struct ls_nn_picture *p = &b->v->picture;
     p->channels = 3, p->frames = 1, p->merge = 1;
-    TRY(read_uint(b, "vision", "in_channels", 0, &p->channels));
-    TRY(read_uint(b, "vision", "patch_size", 1, &p->patch));
-    TRY(read_uint(b, "vision", "temporal_patch_size", 0, &p->frames));
-    TRY(read_uint(b, "vision", "grid_rows", 1, &p->rows));
-    TRY(read_uint(b, "vision", "grid_columns", 1, &p->columns));
-    TRY(read_uint(b, "vision", "spatial_merge_size", 0, &p->merge));
-    TRY(read_bool(b, "vision", "patches_in_blocks", &p->blocks));
-    TRY(read_bool(b, "vision", "positions_interpolated", &p->interpolate));
-    TRY(read_uint(b, "", "image_token_id", 1, &p->token));
+    LS_TRY(read_uint(b, "vision", "in_channels", 0, &p->channels));
+    LS_TRY(read_uint(b, "vision", "patch_size", 1, &p->patch));
+    LS_TRY(read_uint(b, "vision", "temporal_patch_size", 0, &p->frames));
+    LS_TRY(read_uint(b, "vision", "grid_rows", 1, &p->rows));
+    LS_TRY(read_uint(b, "vision", "grid_columns", 1, &p->columns));
+    LS_TRY(read_uint(b, "vision", "spatial_merge_size", 0, &p->merge));
+    LS_TRY(read_bool(b, "vision", "patches_in_blocks", &p->blocks));
+    LS_TRY(read_bool(b, "vision", "positions_interpolated", &p->interpolate));
+    LS_TRY(read_uint(b, "", "image_token_id", 1, &p->token));
     if (!p->merge || p->rows % p->merge || p->columns % p->merge || !p->frames || !p->channels)
         return ls_fail(b->err, LS_EINPUT, b->m->config->at, "'vision_spatial_merge_size' does not divide the grid of %zu x %zu patches",
                        (size_t)p->rows, (size_t)p->columns);
@@ -153,8 +146,8 @@ static enum ls_code read_picture(const struct build *b)
 static enum ls_code read_recording(const struct build *b)
 {
     struct ls_nn_recording *r = &b->v->recording;
-    TRY(read_uint(b, "audio", "num_mel_bins", 1, &r->bins));
-    TRY(read_uint(b, "audio", "frames", 1, &r->frames));
+    LS_TRY(read_uint(b, "audio", "num_mel_bins", 1, &r->bins));
+    LS_TRY(read_uint(b, "audio", "frames", 1, &r->frames));
     return read_uint(b, "", "audio_token_id", 1, &r->token);
 }
 
@@ -329,8 +322,8 @@ static enum ls_code build_statement(const struct build *b, const struct ls_flow 
         s->op = LS_NN_OP_POSITIONS, ins_min = ins_max = 0;
     if (f->ins < ins_min || f->ins > ins_max || f->outs != 1)
         return misfit(b, f, "an operator of this kind takes other inputs, and has one output");
-    TRY(place_params(b, f, s));
-    TRY(check_params(b, f, s));
+    LS_TRY(place_params(b, f, s));
+    LS_TRY(check_params(b, f, s));
     if (s->op == LS_NN_OP_EMBED) {
         if (f->in[0] != b->v->ids)
             return misfit(b, f, "an embedding is looked up by the first input of the flow");
@@ -346,14 +339,14 @@ static enum ls_code build_statement(const struct build *b, const struct ls_flow 
         char key[KEY_MAX];
         snprintf(key, sizeof key, "%.60s_stride", ls_name_text(b->m->names, b->m->module[f->module].leaf));
         s->stride = 1;
-        TRY(read_uint(b, "audio", key, s->op == LS_NN_OP_POOL1D, &s->stride));
+        LS_TRY(read_uint(b, "audio", key, s->op == LS_NN_OP_POOL1D, &s->stride));
         if (!s->stride || (s->op == LS_NN_OP_CONV1D && b->m->param[s->param[0]].dim[2] % 2 == 0))
             return misfit(b, f, "a convolution has a stride and an odd number of taps");
     }
     if (s->recordings && !b->v->recordings)
         return misfit(b, f, "the flow has no third input, which holds recordings");
     if (s->op == LS_NN_OP_ATTENTION) {
-        TRY(attention_roles(b, f, s));
+        LS_TRY(attention_roles(b, f, s));
         s->windowed = s->tower->window && (layer_of(b, f->module) + 1) % s->tower->window_every != 0;
     }
     return LS_OK;
@@ -378,20 +371,20 @@ enum ls_code ls_nn_vlm_build(const struct ls_model *m, struct ls_arena *arena, s
     out->features = m->flow.ins > 2 ? m->flow.in[2] : LS_NO_ID;
     out->pictures = m->flow.ins > 1;
     out->recordings = m->flow.ins > 2;
-    TRY(read_tower(&b, &out->text));
+    LS_TRY(read_tower(&b, &out->text));
     if (out->pictures) {
-        TRY(read_tower(&b, &out->vision));
-        TRY(read_picture(&b));
+        LS_TRY(read_tower(&b, &out->vision));
+        LS_TRY(read_picture(&b));
     }
     if (out->recordings) {
-        TRY(read_tower(&b, &out->audio));
+        LS_TRY(read_tower(&b, &out->audio));
         if (out->audio.position != LS_NN_POSITION_NONE)
             return ls_fail(err, LS_EINPUT, m->config->at, "'audio_position' is 'none': positions of recordings are added by SinusoidsPositionEmbedding");
-        TRY(read_recording(&b));
+        LS_TRY(read_recording(&b));
     }
-    TRY(read_real(&b, "", "lora_alpha", false, &out->lora_alpha));
+    LS_TRY(read_real(&b, "", "lora_alpha", false, &out->lora_alpha));
     for (size_t i = 1; i < m->statements; i++)
-        TRY(build_statement(&b, m->statement[i]));
+        LS_TRY(build_statement(&b, m->statement[i]));
     if (!out->vocab)
         return ls_fail(err, LS_EINPUT, m->flow.at, "the flow looks up no embedding");
     if (out->pictures && out->picture.token >= out->vocab)
