@@ -19,7 +19,7 @@ const char *ls_memory_name(enum ls_memory_kind k)
 struct block { uint32_t buffer, what; uint8_t pool; enum ls_memory_kind kind; uint64_t bytes; };
 struct walk {
     const struct ls_memory_input *in;
-    struct ls_memory *out;
+    struct ls_sim_memory *out;
     uint64_t now[LS_MEMORY_COUNT], total, pool[LS_POOLS_MAX], pool_peak[LS_POOLS_MAX];
     LS_VEC(struct block) block;
     uint64_t *gradient, *own; /* [params] bytes held: of the unsharded gradient; of a sharded one that is no view */
@@ -30,7 +30,7 @@ struct walk {
 
 static void take(struct walk *w, enum ls_memory_kind k, unsigned pool, uint64_t bytes)
 {
-    struct ls_memory *m = w->out;
+    struct ls_sim_memory *m = w->out;
     if (!bytes)
         return;
     w->changed = true;
@@ -246,11 +246,11 @@ static void begin(struct walk *w)
     w->out->persistent = w->total;
 }
 
-void ls_memory_of_rank(const struct ls_memory_input *in, const struct ls_rank_program *rank, struct ls_memory *out)
+void ls_memory_of_rank(const struct ls_memory_input *in, const struct ls_rank_program *rank, struct ls_sim_memory *out)
 {
     struct walk w = { .in = in, .out = out };
     size_t params = in->plan->model ? in->plan->model->params : 0;
-    *out = (struct ls_memory){ 0 };
+    *out = (struct ls_sim_memory){ 0 };
     w.gradient = calloc(params + 1, sizeof *w.gradient);
     w.own = calloc(params + 1, sizeof *w.own);
     if (!w.gradient || !w.own)

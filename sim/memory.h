@@ -29,7 +29,7 @@ enum ls_memory_kind { LS_MEMORIES(LS_MEMORY_ENUM) LS_MEMORY_COUNT };
 const char *ls_memory_name(enum ls_memory_kind k);
 
 enum { LS_POOLS_MAX = 256 };
-struct ls_memory {
+struct ls_sim_memory {
     uint64_t peak, at_peak[LS_MEMORY_COUNT], most[LS_MEMORY_COUNT]; /* most: of each category by itself */
     uint32_t peak_segment, peak_op;
     uint64_t reserved, persistent; /* persistent: before the first op */
@@ -45,7 +45,7 @@ struct ls_memory_input {
     void *sample_context;
 };
 /* plan->model NULL: a raw program, of which only buffers are known. */
-void ls_memory_of_rank(const struct ls_memory_input *in, const struct ls_rank_program *rank, struct ls_memory *out);
+void ls_memory_of_rank(const struct ls_memory_input *in, const struct ls_rank_program *rank, struct ls_sim_memory *out);
 /* Elements that the optimizer of one rank updates, and their bytes in the parameters' dtypes. */
 uint64_t ls_memory_trained(const struct ls_plan *p, size_t shard, uint64_t *bytes);
 

@@ -71,7 +71,7 @@ static uint64_t issue_cost(const struct sim *x, uint32_t r, uint32_t thread, uin
         return until[to] - until[from];
     uint64_t ps = 0;
     for (uint32_t i = from; i < to; i++)
-        if (ls_guard_state(&x->run, r, segment, t->guard_of_op[i]) == LS_PATH_TAKEN)
+        if (ls_guard_state(&x->run, r, segment, t->guard_of_op[i]) == LS_BRANCH_TAKEN)
             ps += until[i + 1] - until[i];
     return ps;
 }
@@ -95,10 +95,10 @@ static void alarm_at(struct sim *x, uint64_t *alarm, uint64_t time, uint32_t r)
     ls_queue_push(&x->queue, time, (uint64_t)EVENT_WAKE << 62 | r);
 }
 
-static void report(struct sim *x, void (*hook)(void *, const struct ls_span *), uint32_t r, uint32_t segment, const struct ls_table *t,
+static void report(struct sim *x, void (*hook)(void *, const struct ls_sim_span *), uint32_t r, uint32_t segment, const struct ls_table *t,
                    uint32_t op, uint64_t head, uint64_t ready, uint64_t start, uint64_t end)
 {
-    struct ls_span span = { { full_rank(x, r), segment, op }, &t->from->op[op], head, ready, start, end };
+    struct ls_sim_span span = { { full_rank(x, r), segment, op }, &t->from->op[op], head, ready, start, end };
     hook(x->o->hooks.context, &span);
 }
 
@@ -130,7 +130,7 @@ static void tell_host(struct sim *x, uint32_t r, uint32_t thread, uint32_t segme
         }
         for (; low < w->hosts && w->host[low] < end; low++) {
             uint32_t i = w->host[low];
-            if (t->from->op[i].thread != thread || ls_guard_state(&x->run, r, j, t->guard_of_op[i]) != LS_PATH_TAKEN)
+            if (t->from->op[i].thread != thread || ls_guard_state(&x->run, r, j, t->guard_of_op[i]) != LS_BRANCH_TAKEN)
                 continue;
             bool past = j < h->segment || (j == h->segment && i < h->op);
             uint64_t time = past ? h->base_ps : issue_time(x, r, thread, j, i + 1);
@@ -533,7 +533,7 @@ static size_t count_ops(const struct sim *x, uint32_t r)
     for (uint32_t j = 0; j < ls_segments(&x->run, r); j++) {
         const struct ls_table *t = ls_table_at(&x->run, r, j);
         for (size_t i = 0; t->decides && i < t->from->count; i++)
-            ops += ls_guard_state(&x->run, r, j, t->guard_of_op[i]) == LS_PATH_TAKEN;
+            ops += ls_guard_state(&x->run, r, j, t->guard_of_op[i]) == LS_BRANCH_TAKEN;
         ops += t->decides ? 0 : t->from->count;
     }
     return ops;

@@ -22,7 +22,7 @@
  *          waiting for others. wait, host_wait: = end, so start - ready is waiting for the event
  *   end    it was done, for its stream and its communicator (in a fused bundle the stream goes on when all are)
  * head <= ready <= start <= end, and on one stream head is the end of the op (or bundle) before. */
-struct ls_span {
+struct ls_sim_span {
     struct ls_at at;
     const struct ls_op *op;
     uint64_t head_ps, ready_ps, start_ps, end_ps;
@@ -31,10 +31,10 @@ struct ls_sim_hooks {
     void *context;
     /* Every op but alloc, free and mark, when it is done: in order of end_ps. Ops of a folded run come once per class, for
      * its first rank; ls_sim_result.class_of tells which ranks it stands for. NULL: not wanted. */
-    void (*done)(void *context, const struct ls_span *span);
+    void (*done)(void *context, const struct ls_sim_span *span);
     /* alloc, free, mark, in the order of each host thread, with head = ready = start = end: the time at which the host gets
      * there. They come when that time is known, which is not later, and often earlier, than the time itself. */
-    void (*host)(void *context, const struct ls_span *span);
+    void (*host)(void *context, const struct ls_sim_span *span);
 };
 
 struct ls_sim_options {

@@ -9,30 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAIN_NAME(id, name) name,
-static const char *const draw_name[] = { LS_DRAWS(PLAIN_NAME) };
-static const char *const budget_name[] = { LS_BUDGET(PLAIN_NAME) };
-
-const char *ls_draw_name(enum ls_draw d)
-{
-    assert((unsigned)d < LS_DRAW_COUNT);
-    return draw_name[d];
-}
-
-const char *ls_budget_name(enum ls_budget b)
-{
-    assert((unsigned)b < LS_BUDGET_COUNT);
-    return budget_name[b];
-}
-
 /* Everything about one run that the parts below share. */
 struct priced { const struct ls_op *first; size_t count; struct ls_round_work work; uint64_t *ps; const struct ls_segment *segment; };
-struct stretch { uint64_t ready, start, end; enum ls_budget kind; };
-struct track {
-    uint64_t budget[LS_BUDGET_COUNT], last; /* last: end of the compute stream's latest op */
-    LS_VEC(struct stretch) busy[8];         /* collectives of streams not yet left behind */
-    uint8_t *stream_of;                     /* [events] who recorded it last */
-};
 struct simulation {
     const struct ls_simulate_options *o;
     const struct ls_timing *setup;
@@ -43,8 +21,8 @@ struct simulation {
     struct ls_arena *arena;
     struct ls_simulation *out;
     struct priced *priced; size_t priced_count;
-    struct track **track;                   /* [ranks] */
-    LS_VEC(struct ls_trace_span) span;
+    struct ls_track **track;                   /* [ranks] */
+    LS_VEC(struct ls_sim_span) span;
     unsigned item_bytes;
 };
 
@@ -192,84 +170,22 @@ static const struct ls_round_work *work_of(const struct simulation *x, const str
     return p ? &p->work : NULL;
 }
 
-static enum ls_budget budget_of(enum ls_op_kind kind)
+static struct ls_track *track_of(struct simulation *x, uint32_t rank)
 {
-    return kind == LS_OP_ALL_GATHER ? LS_BUDGET_ALL_GATHER : kind == LS_OP_REDUCE_SCATTER ? LS_BUDGET_REDUCE_SCATTER
-           : kind == LS_OP_ALL_REDUCE ? LS_BUDGET_ALL_REDUCE : LS_BUDGET_COMMUNICATION;
-}
-
-static uint64_t overlap(uint64_t a, uint64_t b, uint64_t from, uint64_t to)
-{
-    uint64_t low = a > from ? a : from, high = b < to ? b : to;
-    return high > low ? high - low : 0;
-}
-
-enum { TRACKED = 8 };
-
-/* The compute stream waited from `from` to `to` for an event: what was going on where it was recorded? */
-static void split_wait(struct track *t, unsigned stream, uint64_t from, uint64_t to)
-{
-    uint64_t rest = to - from;
-    if (stream < TRACKED) {
-        size_t kept = 0;
-        for (size_t i = 0; i < t->busy[stream].count; i++) {
-            struct stretch s = t->busy[stream].at[i];
-            uint64_t waiting = overlap(s.ready, s.start, from, to), moving = overlap(s.start, s.end, from, to);
-            waiting = waiting < rest ? waiting : rest; /* ops of one fused group overlap */
-            moving = moving < rest - waiting ? moving : rest - waiting;
-            t->budget[LS_BUDGET_WAITING] += waiting;
-            t->budget[s.kind] += moving;
-            rest -= waiting + moving;
-            if (s.end > to)
-                t->busy[stream].at[kept++] = s;
-        }
-        t->busy[stream].count = kept;
-    }
-    t->budget[LS_BUDGET_IDLE] += rest;
-}
-
-static struct track *track_of(struct simulation *x, uint32_t rank)
-{
-    if (!x->track[rank]) {
-        x->track[rank] = LS_NEW(x->arena, struct track, 1);
-        x->track[rank]->stream_of = LS_NEW(x->arena, uint8_t, x->out->job.tables->event.count + 1);
-    }
+    if (!x->track[rank])
+        x->track[rank] = ls_track_open(x->out->job.tables->event.count, x->arena);
     return x->track[rank];
 }
 
-static void done(void *context, const struct ls_span *s)
+static void done(void *context, const struct ls_sim_span *s)
 {
     struct simulation *x = context;
-    struct track *t = track_of(x, s->at.rank);
-    const struct ls_op *op = s->op;
-    bool collective = ls_op_uses_comm(op);
+    bool collective = ls_op_uses_comm(s->op);
     if (collective && (!x->out->longest.op || s->start_ps - s->ready_ps > x->out->longest.start_ps - x->out->longest.ready_ps))
         x->out->longest = *s;
-    if (x->o->trace && !ls_op_is_host(op))
-        ls_push(&x->span, (struct ls_trace_span){ s->at, op, s->head_ps, s->ready_ps, s->start_ps, s->end_ps });
-    if (op->kind == LS_OP_RECORD)
-        t->stream_of[op->event] = op->stream;
-    if (ls_op_is_host(op))
-        return;
-    if (op->stream != LS_STREAM_D) {
-        if (collective && op->stream < TRACKED)
-            ls_push(&t->busy[op->stream], (struct stretch){ s->ready_ps, s->start_ps, s->end_ps, budget_of((enum ls_op_kind)op->kind) });
-        return;
-    }
-    if (s->head_ps > t->last)
-        t->budget[LS_BUDGET_IDLE] += s->head_ps - t->last;
-    t->budget[LS_BUDGET_LAUNCH] += s->ready_ps - s->head_ps;
-    t->last = s->end_ps;
-    if (op->kind == LS_OP_WAIT) {
-        split_wait(t, t->stream_of[op->event], s->ready_ps, s->end_ps);
-        return;
-    }
-    t->budget[LS_BUDGET_WAITING] += collective ? s->start_ps - s->ready_ps : 0;
-    assert(collective || s->start_ps == s->ready_ps);
-    enum ls_budget kind = collective ? budget_of((enum ls_op_kind)op->kind)
-                          : op->kind == LS_OP_COMPUTE ? (op->pass == LS_PASS_OPT ? LS_BUDGET_OPTIMIZER : LS_BUDGET_COMPUTE)
-                          : LS_BUDGET_COPIES;
-    t->budget[kind] += s->end_ps - s->start_ps;
+    if (x->o->trace && !ls_op_is_host(s->op))
+        ls_push(&x->span, *s);
+    ls_track_note(track_of(x, s->at.rank), s);
 }
 
 /* Ranks with equal segments share a program; each rank's class, by its first rank. */
@@ -338,7 +254,7 @@ static void sum_up(struct simulation *x)
     size_t ranks = out->job.ranks;
     out->step_s = (double)out->run.end_ps * 1e-12;
     for (uint32_t r = 0; r < ranks; r++) {
-        struct track *t = x->track[out->run.class_of[r]];
+        struct ls_track *t = x->track[out->run.class_of[r]];
         struct ls_sim_class *k = &out->rank_class[out->class_of[r]];
         for (size_t b = 0; b < LS_BUDGET_COUNT; b++) {
             double part = t ? (double)t->budget[b] * 1e-12 : 0;
@@ -355,46 +271,16 @@ static void sum_up(struct simulation *x)
     }
 }
 
-static void host(void *context, const struct ls_span *s)
+static void host(void *context, const struct ls_sim_span *s)
 {
     struct simulation *x = context;
     struct ls_sim_class *k = &x->out->rank_class[x->out->class_of[s->at.rank]];
     if (x->o->trace)
-        ls_push(&x->span, (struct ls_trace_span){ s->at, s->op, s->head_ps, s->ready_ps, s->start_ps, s->end_ps });
+        ls_push(&x->span, *s);
     /* The last thing that the host is known to have reached before the peak. */
     if (k->first == s->at.rank && (s->at.segment < k->memory.peak_segment ||
                                    (s->at.segment == k->memory.peak_segment && s->at.op <= k->memory.peak_op)))
         k->peak_ps = s->end_ps;
-}
-
-/* The standard normal's quantile. */
-static double normal_quantile(double p)
-{
-    double low = -9, high = 9;
-    for (int i = 0; i < 60; i++) {
-        double middle = (low + high) / 2;
-        if (0.5 * erfc(-middle / sqrt(2)) < p)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (low + high) / 2;
-}
-
-void ls_speeds_draw(uint32_t spread, uint64_t seed, size_t ranks, uint32_t *slowness)
-{
-    const double range_of_8 = 2.847; /* expected, of standard normals */
-    uint64_t random = seed ^ UINT64_C(0x5eed);
-    for (size_t r = 0; r < ranks; r++) { /* expected order statistics, by Blom's approximation */
-        double z = normal_quantile(((double)r + 0.625) / ((double)ranks + 0.25)), slow = 1 + z * (double)spread / LS_SPEED_ONE / range_of_8;
-        slowness[r] = (uint32_t)lround((slow > 0.1 ? slow : 0.1) * LS_SPEED_ONE);
-    }
-    for (size_t r = ranks; r > 1; r--) {
-        size_t other = (size_t)ls_random_below(&random, r);
-        uint32_t keep = slowness[r - 1];
-        slowness[r - 1] = slowness[other];
-        slowness[other] = keep;
-    }
 }
 
 /* The scenario's time limits, by communicator. */
@@ -447,7 +333,7 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
     if (x->assignment)
         price(x);
     measure_memory(x);
-    x->track = LS_NEW(x->arena, struct track *, ranks);
+    x->track = LS_NEW(x->arena, struct ls_track *, ranks);
     struct ls_cost cost = { .measured = x->o->measured, .profile = profile, .issue = issue, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter ? x->o->jitter : x->setup->jitter * (LS_SPEED_ONE / 100),
                             .seed = x->o->seed };
     const struct ls_system *y = &x->c->system;
@@ -461,8 +347,8 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
     if (rc == LS_OK && !out->run.complete)
         rc = ls_fate_of(&out->job, &out->platform, &cost, &so, patience, (uint64_t)(out->watchdog_s * 1e12), &out->fate, err);
     for (size_t r = 0; r < ranks; r++)
-        for (size_t s = 0; x->track[r] && s < TRACKED; s++)
-            ls_vec_release(&x->track[r]->busy[s]);
+        if (x->track[r])
+            ls_track_release(x->track[r]);
     out->spans = x->span.count;
     out->span = x->span.count ? ls_arena_copy(x->arena, x->span.at, x->span.count * sizeof *x->span.at) : NULL;
     ls_vec_release(&x->span);
@@ -491,200 +377,6 @@ static enum ls_code load_platform(const struct ls_scenario *s, const struct ls_s
     return LS_EINPUT;
 }
 
-/* ---- what every replica holds ---- */
-
-/* In DRAW_STEPS steps at most: every distinct sample is compiled by itself. */
-enum { DRAW_STEPS = 8 };
-
-static uint64_t draw_range(uint64_t *random, struct ls_range_of r)
-{
-    uint64_t width = r.most - r.least, steps = width < DRAW_STEPS ? width : DRAW_STEPS;
-    return steps ? r.least + width * ls_random_below(random, steps + 1) / steps : r.least;
-}
-
-static bool same_sample(const struct ls_sample *a, const struct ls_sample *b)
-{
-    return a->text == b->text && a->images == b->images && a->videos == b->videos && a->audios == b->audios && memcmp(a->condition, b->condition, sizeof a->condition) == 0 &&
-           a->sequences == b->sequences && a->image_patches == b->image_patches && a->video_patches == b->video_patches &&
-           a->audio_positions == b->audio_positions;
-}
-
-struct drawing {
-    struct ls_scenario *s;
-    const struct ls_distribution *d;
-    LS_VEC(struct ls_sample) sample;
-    uint64_t random;
-};
-
-static uint32_t draw_sample(struct drawing *w)
-{
-    const struct ls_distribution *d = w->d;
-    if (!d->given)
-        return (uint32_t)ls_random_below(&w->random, w->s->batch.samples);
-    struct ls_sample x = { .text = draw_range(&w->random, d->text), .sequences = draw_range(&w->random, d->sequences), .at = w->s->batch.at };
-    bool media = (double)(ls_random(&w->random) >> 11) * 0x1p-53 >= d->text_only;
-    if (media) {
-        x.images = draw_range(&w->random, d->images);
-        x.videos = draw_range(&w->random, d->videos);
-        x.audios = draw_range(&w->random, d->audios);
-        x.image_patches = x.images ? draw_range(&w->random, d->image_patches) : 0;
-        x.video_patches = x.videos ? draw_range(&w->random, d->video_patches) : 0;
-        x.audio_positions = x.audios ? draw_range(&w->random, d->audio_positions) : 0;
-    }
-    for (size_t i = 0; i < w->sample.count; i++)
-        if (same_sample(&w->sample.at[i], &x))
-            return (uint32_t)i;
-    ls_push(&w->sample, x);
-    return (uint32_t)w->sample.count - 1;
-}
-
-static bool same_in(const struct ls_batch *b, const struct ls_sample *x, const struct ls_sample *y)
-{
-    for (size_t u = 0; u < b->uniforms; u++) {
-        const char *name = ls_name_text(b->model->names, b->uniform[u]);
-        if (strcmp(name, "vision") == 0 && (x->images != y->images || x->videos != y->videos))
-            return false;
-        if (strcmp(name, "audio") == 0 && x->audios != y->audios)
-            return false;
-    }
-    return true;
-}
-
-static bool has_media(const struct ls_sample *s) { return s->images || s->videos || s->audios; }
-
-/* One row: the sample of every replica. `row` counts the rounds that take a batch. */
-static void draw_row(struct drawing *w, enum ls_draw draw, size_t row, size_t replicas, size_t shard, uint32_t *out)
-{
-    const struct ls_batch *b = &w->s->batch;
-    enum ls_execution e = draw == LS_DRAW_UNIFORM ? LS_EXEC_RANK_UNIFORM : draw == LS_DRAW_MIXED ? LS_EXEC_ANY : b->execution;
-    enum { TRIES = 1000 };
-    bool media = false;
-    for (size_t x = 0; x < replicas; x++) {
-        switch (e) {
-        case LS_EXEC_ANY:
-        case LS_EXEC_AT_LEAST_ONE:
-            out[x] = draw_sample(w);
-            break;
-        case LS_EXEC_MANIFEST:
-            out[x] = x && b->sample_class ? out[0] : draw_sample(w);
-            break;
-        case LS_EXEC_RANK_UNIFORM:
-            out[x] = x ? out[0] : draw_sample(w);
-            break;
-        case LS_EXEC_NODE_UNIFORM:
-            out[x] = x % shard ? out[x - x % shard] : draw_sample(w);
-            break;
-        case LS_EXEC_MODALITY_UNIFORM:
-            out[x] = draw_sample(w);
-            for (int i = 0; x && i < TRIES && !same_in(b, &w->sample.at[out[0]], &w->sample.at[out[x]]); i++)
-                out[x] = draw_sample(w);
-            if (x && !same_in(b, &w->sample.at[out[0]], &w->sample.at[out[x]]))
-                out[x] = out[0];
-            break;
-        case LS_EXEC_TABLE:
-            out[x] = b->table[row % b->rows * b->columns + x];
-            break;
-        }
-        media |= has_media(&w->sample.at[out[x]]);
-    }
-    for (uint32_t i = 0; e == LS_EXEC_AT_LEAST_ONE && !media && i < w->sample.count; i++)
-        if (has_media(&w->sample.at[i])) {
-            out[0] = i;
-            media = true;
-        }
-}
-
-/* A schedule of any number of microbatches holds `micro` once. */
-static void two_microbatches(struct ls_batch *b, struct ls_arena *arena)
-{
-    b->microbatches = 2;
-    if (!b->rounds)
-        return;
-    enum ls_round_kind *kind = LS_NEW(arena, enum ls_round_kind, b->rounds + 1);
-    size_t n = 0;
-    for (size_t i = 0; i < b->rounds; i++)
-        for (int k = 0; k < (b->schedule[i] == LS_ROUND_MICRO ? 2 : 1); k++)
-            kind[n++] = b->schedule[i];
-    b->schedule = kind;
-    b->rounds = n;
-}
-
-static void fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o, size_t gpus, struct ls_arena *arena)
-{
-    struct ls_mesh *m = &s->mesh;
-    size_t replicas = o->replicas;
-    if (m->replicate == LS_SIZE_ANY)
-        m->replicate = 2;
-    if (replicas && s->batch.execution != LS_EXEC_TABLE)
-        m->shard = m->shard == 1 && m->replicate > 1 ? 1 : replicas % m->replicate == 0 ? replicas / m->replicate : replicas;
-    if (replicas && m->shard == 1 && m->replicate > 1)
-        m->replicate = replicas;
-    if (m->shard == LS_SIZE_ANY)
-        m->shard = m->replicate > 1 && gpus % m->replicate == 0 ? gpus / m->replicate : gpus;
-    if (!s->batch.microbatches)
-        two_microbatches(&s->batch, arena);
-    s->batch.steps = o->steps ? o->steps : s->batch.execution == LS_EXEC_TABLE && s->batch.steps ? s->batch.steps : 1;
-    s->batch.apart = true;
-}
-
-/* A table that also says what ranks do by themselves holds more than samples: its letters are the run. */
-static bool run_is_listed(const struct simulation *x, const struct ls_scenario *s)
-{
-    return s->loop.present && s->batch.execution == LS_EXEC_TABLE && x->o->draw == LS_DRAW_CONTRACT;
-}
-
-static enum ls_code draw_all(struct simulation *x, struct drawing *w, struct ls_assignment *a, uint32_t *rows, struct ls_error *err)
-{
-    const struct ls_system *y = &x->c->system;
-    size_t replicas = a->size[0] * a->size[1];
-    uint32_t *letter = LS_NEW(x->arena, uint32_t, ls_mul_size(a->rounds, replicas));
-    uint32_t *node = LS_NEW(x->arena, uint32_t, a->rounds);
-    bool listed = y->contract.extra == LS_CONTRACT_TABLE; /* else a compiled batch stands apart */
-    (void)err;
-    for (size_t i = 0, row = 0; i < a->rounds; i++) {
-        enum ls_round_kind kind = x->c->rounds.round[y->driver.node[i].round].kind;
-        node[i] = (uint32_t)i;
-        bool batch = kind == LS_ROUND_MICRO || kind == LS_ROUND_EVAL;
-        for (size_t r = 0; r < replicas; r++)
-            letter[i * replicas + r] = listed ? y->contract.table[i * replicas + r]
-                                       : batch ? x->c->letters.of_sample[rows[row * replicas + r]]
-                                               : ls_batch_still_letter(&x->c->letters);
-        row += batch;
-    }
-    (void)w;
-    a->letter = letter;
-    a->node = node;
-    return LS_OK;
-}
-
-/* Rows are drawn before compiling, since samples that are drawn become letters. */
-static enum ls_code compile_drawn(struct simulation *x, struct ls_scenario *s, struct drawing *w, struct ls_assignment *a, struct ls_error *err)
-{
-    size_t replicas = s->mesh.replicate * s->mesh.shard, per_step = s->batch.rounds ? s->batch.rounds : (size_t)s->batch.microbatches + 1;
-    size_t most = ls_mul_size(per_step, (size_t)s->batch.steps) + s->loop.afters;
-    uint32_t *rows = LS_NEW(x->arena, uint32_t, ls_mul_size(most, replicas));
-    if (s->batch.execution == LS_EXEC_TABLE && x->o->draw == LS_DRAW_CONTRACT && s->batch.columns != replicas)
-        return ls_fail(err, LS_EINPUT, s->batch.execution_at, "the table has %zu columns, but there are %zu replicas", s->batch.columns, replicas);
-    if (run_is_listed(x, s))
-        s->batch.apart = false;
-    for (size_t i = 0; i < s->batch.samples; i++)
-        ls_push(&w->sample, s->batch.sample[i]);
-    for (size_t row = 0; row < most; row++)
-        draw_row(w, x->o->draw, row, replicas, s->mesh.shard, rows + row * replicas);
-    s->batch.sample = ls_arena_copy(x->arena, w->sample.at, w->sample.count * sizeof *w->sample.at);
-    s->batch.samples = w->sample.count;
-    enum ls_code rc = ls_scenario_compile(s, &x->o->variant, x->o->force, x->out->compiled, err);
-    if (rc != LS_OK)
-        return rc;
-    x->out->refusal = x->out->compiled->refusal;
-    if (x->out->refusal.rule)
-        return LS_OK;
-    a->size[0] = s->mesh.replicate;
-    a->size[1] = s->mesh.shard;
-    a->rounds = x->c->system.driver.nodes;
-    return draw_all(x, w, a, rows, err);
-}
-
 static const struct ls_sample *const *samples_by_letter(struct ls_arena *arena, const struct ls_batch *b, const struct ls_letters *l)
 {
     const struct ls_sample **sample = LS_NEW(arena, const struct ls_sample *, l->count + 1);
@@ -702,7 +394,6 @@ enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulat
     struct ls_assignment *a = LS_NEW(arena, struct ls_assignment, 1);
     *out = (struct ls_simulation){ .compiled = LS_NEW(arena, struct ls_compiled, 1) };
     struct simulation x = { .o = o, .setup = &s->timing, .style = s->activations, .c = out->compiled, .arena = arena, .out = out };
-    struct drawing w = { .s = s, .d = &s->timing.batches, .random = o->seed };
     s->batch.model = &s->model;
     enum ls_code rc = load_platform(from, o, arena, &out->platform, err);
     if (rc != LS_OK)
@@ -713,10 +404,11 @@ enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulat
             const struct ls_transducer *t = out->compiled->system.replica;
             a->size[0] = a->size[1] = 1;
             a->rounds = out->compiled->system.driver.nodes;
+            uint64_t random = o->seed;
             uint32_t *letter = LS_NEW(arena, uint32_t, a->rounds + 1), *node = LS_NEW(arena, uint32_t, a->rounds + 1);
             for (uint32_t i = 0; i < a->rounds; i++) {
                 node[i] = i;
-                letter[i] = (uint32_t)ls_random_below(&w.random, t->letters);
+                letter[i] = (uint32_t)ls_random_below(&random, t->letters);
             }
             a->letter = letter;
             a->node = node;
@@ -729,9 +421,8 @@ enum ls_code ls_simulate(const struct ls_scenario *from, const struct ls_simulat
             ls_simulation_release(out);
         return rc;
     }
-    fix_sizes(s, o, out->platform.gpus, arena);
-    rc = compile_drawn(&x, s, &w, a, err);
-    ls_vec_release(&w.sample);
+    rc = ls_draw_batches(s, o, out->platform.gpus, arena, out->compiled, a, err);
+    out->refusal = out->compiled->refusal;
     if (rc == LS_OK && !out->refusal.rule) {
         x.assignment = a;
         x.sample = samples_by_letter(arena, &s->batch, &x.c->letters);

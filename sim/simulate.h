@@ -1,37 +1,25 @@
 /* sim/simulate.h -- one step of a scenario in simulated time: how long, where the time goes, how much memory, or when it hangs.
  *
- * Compiles with a letter per sample, draws what every replica holds, prices each round (work.h), walks memory (memory.h), runs the
+ * Draws what every replica holds (draw.h) and compiles with a letter per sample, prices each round (work.h), walks memory (memory.h), runs the
  * machine by the clock (sim.h).
  *
  *   step       from 0 until every rank has done its last op; microbatches `any` are 2, sizes `any` fill one node
  *   tokens     text and soft tokens of all samples (work.h)
  *   MFU        operations of forward and backward as the model is defined, nothing recomputed, causal attention counted by half, frozen
  *              parts without the gradients that they do not need / (step x ranks x peak of the compute dtype)
- *   budget     what a rank's compute stream does at every moment of the step: its entries sum to the step exactly. A wait for an event
- *              is split by what the recording stream did meanwhile: a collective that had all its members is exposed communication of
- *              its kind, one that lacked some is waiting for slower ranks
+ *   budget     budget.h; its entries sum to the step exactly
  *   determined by (scenario, options); nothing depends on addresses or clocks */
 #ifndef LS_SIM_SIMULATE_H
 #define LS_SIM_SIMULATE_H
 
 #include "advise/advise.h"
 #include "scenario/scenario.h"
+#include "sim/budget.h"
+#include "sim/draw.h"
 #include "sim/fate.h"
 #include "sim/memory.h"
 #include "sim/profile.h"
 #include "sim/sim.h"
-
-/* How much slower than nominal each rank computes, in millionths (LS_SPEED_ONE: nominal; some are faster). GPUs of one model differ in
- * speed about normally; `spread` is by how much the fastest and the slowest of 8, a node, differ on average. Ranks get the expected order
- * statistics of such a sample, so that a job's slowest GPU is as slow as it should be whatever the seed, which only deals them out.
- *   source  5 % and more within a node (ml-engineering handbook); 8 % over a cluster (Sinha et al., SC22, arXiv 2208.11035) */
-void ls_speeds_draw(uint32_t spread, uint64_t seed, size_t ranks, uint32_t *slowness);
-
-#define LS_DRAWS(X) X(CONTRACT, "contract") X(UNIFORM, "uniform") X(MIXED, "mixed")
-#define LS_DRAW_ENUM(id, name) LS_DRAW_##id,
-enum ls_draw { LS_DRAWS(LS_DRAW_ENUM) LS_DRAW_COUNT }; /* CONTRACT: as batch.execution says; UNIFORM: all replicas alike; MIXED: each its own */
-#undef LS_DRAW_ENUM
-const char *ls_draw_name(enum ls_draw d);
 
 struct ls_simulate_options {
     struct ls_variant variant;
@@ -50,24 +38,14 @@ struct ls_simulate_options {
     double watchdog_s;                   /* 0: the scenario's, or 600, the default of c10d's NCCL backend */
 };
 
-#define LS_BUDGET(X)                                                                                                          \
-    X(COMPUTE, "compute") X(OPTIMIZER, "optimizer") X(COPIES, "copies in and out of buffers") X(LAUNCH, "launch")             \
-    X(ALL_GATHER, "exposed all_gather") X(REDUCE_SCATTER, "exposed reduce_scatter") X(ALL_REDUCE, "exposed all_reduce")        \
-    X(COMMUNICATION, "other exposed communication") X(WAITING, "waiting for slower ranks") X(IDLE, "other waits")
-#define LS_BUDGET_ENUM(id, name) LS_BUDGET_##id,
-enum ls_budget { LS_BUDGET(LS_BUDGET_ENUM) LS_BUDGET_COUNT };
-#undef LS_BUDGET_ENUM
-const char *ls_budget_name(enum ls_budget b);
-
 struct ls_sim_class {                    /* ranks that issue the same segments */
     uint32_t first, ranks;
     double budget_s[LS_BUDGET_COUNT];    /* mean of its ranks; sums to the step */
-    struct ls_memory memory;
+    struct ls_sim_memory memory;
     uint64_t peak_ps;                    /* when the host of `first` got to the peak; 0 if it never did */
     double tokens;                       /* per rank */
     const char *samples;                 /* what they hold, by microbatch: "1 image | text only" */
 };
-struct ls_trace_span { struct ls_at at; const struct ls_op *op; uint64_t head_ps, ready_ps, start_ps, end_ps; };
 struct ls_simulation {
     struct ls_refusal refusal;           /* rule != NULL: nothing was run */
     struct ls_compiled *compiled;
@@ -77,7 +55,7 @@ struct ls_simulation {
     const char *branches;                /* of a raw program: those that the draw takes, and on which ranks; NULL: it has none */
     double watchdog_s;                   /* the limit that holds */
     struct ls_fate fate;                 /* of a run that does not complete */
-    struct ls_span longest;              /* the collective or message that waited longest for others; op NULL: none waited */
+    struct ls_sim_span longest;              /* the collective or message that waited longest for others; op NULL: none waited */
     double step_s, tokens, tokens_s, model_flops, mfu;
     double budget_s[LS_BUDGET_COUNT];    /* mean over all ranks */
     struct ls_sim_class *rank_class; size_t classes;
@@ -85,7 +63,7 @@ struct ls_simulation {
     struct ls_memory_input *memory_input; /* [classes] */
     size_t worst;                        /* the class with the highest peak */
     bool oom;
-    struct ls_trace_span *span; size_t spans;  /* with `trace`; of the first rank of each folded class */
+    struct ls_sim_span *span; size_t spans; /* with `trace`; of the first rank of each folded class */
 };
 /* Draws and runs. *out is owned by `arena`, but for compiled: ls_simulation_release.
  *   errors  LS_EINPUT: no platform, a scenario whose sizes or contract cannot be drawn; what compiling and running refuse */

@@ -25,7 +25,7 @@ static void metadata(struct ls_str *out, const char *what, uint32_t pid, uint32_
     ls_str_add(out, "}}");
 }
 
-static void event(struct ls_str *out, const char *name, const char *category, const struct ls_trace_span *s, uint64_t from, uint64_t to)
+static void event(struct ls_str *out, const char *name, const char *category, const struct ls_sim_span *s, uint64_t from, uint64_t to)
 {
     ls_str_add(out, ",\n{\"ph\":\"X\",\"name\":");
     add_text(out, name);
@@ -35,7 +35,7 @@ static void event(struct ls_str *out, const char *name, const char *category, co
     add_us(out, to - from);
 }
 
-static void write_span(struct ls_str *out, const struct ls_tables *t, const struct ls_trace_span *s, struct ls_str *text)
+static void write_span(struct ls_str *out, const struct ls_tables *t, const struct ls_sim_span *s, struct ls_str *text)
 {
     const struct ls_op *op = s->op;
     bool collective = ls_op_uses_comm(op);
@@ -77,7 +77,7 @@ enum { GRAINS = 200 }; /* of the peak: the least change of memory that is writte
 
 static int by_place(const void *a, const void *b)
 {
-    const struct ls_trace_span *x = a, *y = b;
+    const struct ls_sim_span *x = a, *y = b;
     if (x->at.rank != y->at.rank)
         return x->at.rank < y->at.rank ? -1 : 1;
     if (x->at.segment != y->at.segment)
@@ -86,7 +86,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Memory changes when the host gets there, which host-only ops tell; those of compute ops come with the one before. */
-struct counter { struct ls_str *out; const struct ls_trace_span *span; size_t spans, at; uint32_t rank; uint64_t time; bool any;
+struct counter { struct ls_str *out; const struct ls_sim_span *span; size_t spans, at; uint32_t rank; uint64_t time; bool any;
                  uint64_t last[LS_MEMORY_COUNT], total, written, grain; };
 
 static void flush_counter(struct counter *c)
@@ -112,7 +112,7 @@ static void sample(void *context, uint32_t segment, uint32_t op, const uint64_t 
     struct counter *c = context;
     uint64_t time = c->time;
     for (; c->at < c->spans; c->at++) {
-        const struct ls_trace_span *s = &c->span[c->at];
+        const struct ls_sim_span *s = &c->span[c->at];
         if (s->at.rank != c->rank || s->at.segment > segment || (s->at.segment == segment && s->at.op > op))
             break;
         if (s->op->kind == LS_OP_ALLOC || s->op->kind == LS_OP_FREE || s->op->kind == LS_OP_MARK)
@@ -144,7 +144,7 @@ void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, 
     }
     for (size_t i = 0; i < x->spans; i++)
         write_span(out, t, &x->span[i], &text);
-    struct ls_trace_span *sorted = malloc((x->spans + 1) * sizeof *sorted);
+    struct ls_sim_span *sorted = malloc((x->spans + 1) * sizeof *sorted);
     if (!sorted)
         ls_out_of_memory(x->spans * sizeof *sorted);
     for (size_t i = 0; i < x->spans; i++)
@@ -156,7 +156,7 @@ void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, 
             end++;
         struct counter c = { .out = out, .span = sorted, .spans = end, .at = i, .rank = sorted[i].at.rank,
                              .grain = x->rank_class[x->class_of[sorted[i].at.rank]].memory.peak / GRAINS };
-        struct ls_memory memory;
+        struct ls_sim_memory memory;
         struct ls_memory_input in = x->memory_input[x->class_of[c.rank]];
         in.sample = sample;
         in.sample_context = &c;

@@ -57,7 +57,7 @@ static void classify(struct ls_product *p, const uint32_t *state, struct ls_expl
     for (size_t g = 0; g < p->meetings; g++) {
         if (ls_product_meet(p, state, g, to) != LS_MEET_DIFFER)
             continue;
-        const struct ls_meeting *m = &p->meeting[g];
+        const struct ls_product_meeting *m = &p->meeting[g];
         const struct ls_offer *first = NULL;
         for (size_t i = 0; i < m->members; i++) {
             uint32_t r = m->member[i].rank;
@@ -194,7 +194,7 @@ static void take_moves(struct reduced *x, uint32_t rank, bool choices_only)
 {
     const struct ls_local l = x->p->of[rank]->state.at[x->now[rank]];
     for (uint32_t i = 0; i < l.moves; i++) {
-        struct ls_move m = x->p->of[rank]->move.at[l.move + i];
+        struct ls_local_move m = x->p->of[rank]->move.at[l.move + i];
         if (choices_only && m.kind != LS_MOVE_CHOOSE)
             continue;
         memcpy(x->next, x->now, x->p->family->ranks * sizeof *x->now);

@@ -9,7 +9,7 @@ enum { PIPE = 64, LOCAL_STATES_MAX = 1 << 20, LAZY_BITS = 32 };
 /* A rank's tables as the inner loop reads them. The rank's local state is the bits of word `word` from `shift`. */
 struct lane {
     const struct ls_local *state;
-    const struct ls_move *move;
+    const struct ls_local_move *move;
     uint64_t mask;
     uint32_t word, shift;
 };
@@ -93,7 +93,7 @@ static void violation(struct sweep *s)
 /* Adds where the ranks go when a meeting's members all have something for it. */
 static __attribute__((noinline)) enum ls_meet meet(struct sweep *s, struct pipe *p, const uint64_t *key, size_t meeting, size_t words)
 {
-    const struct ls_meeting *m = &s->p->meeting[meeting];
+    const struct ls_product_meeting *m = &s->p->meeting[meeting];
     enum ls_meet how = ls_product_meet(s->p, s->state, meeting, s->to);
     if (how != LS_MEET_YES)
         return how;
@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) void visit(struct sweep *s, struct 
         unsigned shift = lane[r].shift;
         uint32_t id = (uint32_t)(key[word] >> shift & lane[r].mask);
         const struct ls_local *l = &lane[r].state[id];
-        const struct ls_move *m = &lane[r].move[l->move], *end = m + l->moves;
+        const struct ls_local_move *m = &lane[r].move[l->move], *end = m + l->moves;
         state[r] = id;
         steps += l->moves;
         for (; m < end; m++) {

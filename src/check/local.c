@@ -240,13 +240,13 @@ static bool blocks(const struct ls_automaton *a, const struct ls_op *o)
 
 /* ---- expansion ---- */
 
-struct expansion { struct state now, then; LS_VEC(struct ls_move) move; LS_VEC(struct ls_offer) offer; };
+struct expansion { struct state now, then; LS_VEC(struct ls_local_move) move; LS_VEC(struct ls_offer) offer; };
 
 static void add_move(struct ls_automaton *a, struct expansion *x, enum ls_move_kind kind, uint32_t pick, uint32_t op)
 {
     normalise(a, &x->then);
     uint32_t to = state_pack(a, &x->then);
-    ls_push(&x->move, (struct ls_move){ to, pick, op, (uint8_t)kind });
+    ls_push(&x->move, (struct ls_local_move){ to, pick, op, (uint8_t)kind });
 }
 
 static void expand_host(struct ls_automaton *a, struct expansion *x, struct ls_local *l)
@@ -326,7 +326,7 @@ static void expand_pending(struct ls_automaton *a, struct expansion *x, size_t i
     }
     if (!comm) {
         uint32_t to = completed(a, x, i, false);
-        ls_push(&x->move, (struct ls_move){ to, p.pick, p.op, LS_MOVE_RUN });
+        ls_push(&x->move, (struct ls_local_move){ to, p.pick, p.op, LS_MOVE_RUN });
     } else if (bounded_kernels(a) && slots_of(a, o) > 0 && !(p.flags & RESIDENT)) {
         if (a->options.kernels && slots_held(a, s) + slots_of(a, o) > a->options.kernels)
             return;
@@ -335,7 +335,7 @@ static void expand_pending(struct ls_automaton *a, struct expansion *x, size_t i
         state_copy(&x->then, s);
         x->then.pending.at[i].flags |= RESIDENT;
         uint32_t to = state_pack(a, &x->then);
-        ls_push(&x->move, (struct ls_move){ to, p.pick, p.op, LS_MOVE_START });
+        ls_push(&x->move, (struct ls_local_move){ to, p.pick, p.op, LS_MOVE_START });
     } else {
         uint32_t to = completed(a, x, i, false);
         uint32_t zero = o->kind == LS_OP_DECIDE ? completed(a, x, i, true) : to;
@@ -380,7 +380,7 @@ bool ls_automaton_close(struct ls_automaton *a, size_t states_max)
     return true;
 }
 
-bool ls_automaton_eager(const struct ls_automaton *a, const struct ls_move *m)
+bool ls_automaton_eager(const struct ls_automaton *a, const struct ls_local_move *m)
 {
     switch ((enum ls_move_kind)m->kind) {
     case LS_MOVE_RUN: return true;
@@ -398,7 +398,7 @@ uint32_t ls_automaton_settle(struct ls_automaton *a, uint32_t id)
         const struct ls_local *l = ls_automaton_local(a, at);
         moved = false;
         for (uint32_t i = 0; i < l->moves && !moved; i++) {
-            const struct ls_move *m = &a->move.at[l->move + i];
+            const struct ls_local_move *m = &a->move.at[l->move + i];
             if (ls_automaton_eager(a, m)) {
                 at = m->to;
                 moved = true;

@@ -13,7 +13,7 @@
 #include "machine/machine.h"
 
 enum ls_move_kind { LS_MOVE_ISSUE, LS_MOVE_CHOOSE, LS_MOVE_RUN, LS_MOVE_START };
-struct ls_move { uint32_t to; uint32_t pick, op; uint8_t kind; }; /* pick: index into ls_automaton.pick; op: in its segment */
+struct ls_local_move { uint32_t to; uint32_t pick, op; uint8_t kind; }; /* pick: index into ls_automaton.pick; op: in its segment */
 struct ls_offer {
     uint32_t fifo;          /* index into ls_automaton.fifo */
     uint32_t sig;           /* equal iff the ops may meet */
@@ -47,7 +47,7 @@ struct ls_automaton {
     struct ls_arena *arena;
     LS_VEC(struct ls_fifo) fifo;
     LS_VEC(struct ls_local) state;   /* state[0] is unused */
-    LS_VEC(struct ls_move) move;
+    LS_VEC(struct ls_local_move) move;
     LS_VEC(struct ls_offer) offer;
     LS_VEC(uint32_t) settled;        /* memo of ls_automaton_settle; 0: unknown */
     struct ls_words words, past;
@@ -65,7 +65,7 @@ void ls_automaton_expand(struct ls_automaton *a, uint32_t id);  /* fills moves a
 bool ls_automaton_close(struct ls_automaton *a, size_t states_max);
 /* The state after all moves that commute with everything else (explore.c says which); choices and contended starts remain. */
 uint32_t ls_automaton_settle(struct ls_automaton *a, uint32_t id);
-bool ls_automaton_eager(const struct ls_automaton *a, const struct ls_move *m);
+bool ls_automaton_eager(const struct ls_automaton *a, const struct ls_local_move *m);
 
 static inline const struct ls_local *ls_automaton_local(struct ls_automaton *a, uint32_t id)
 {

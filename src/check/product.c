@@ -47,13 +47,13 @@ static bool group_members(const struct ls_product *p, uint32_t comm, uint32_t gr
 static void open_meetings(struct ls_product *p)
 {
     const struct ls_family *f = p->family;
-    LS_VEC(struct ls_meeting) all = { 0 };
+    LS_VEC(struct ls_product_meeting) all = { 0 };
     for (uint32_t c = 0; c < f->tables->comm.count; c++)
         for (uint32_t g = 0; g < f->comm[c].groups; g++) {
             size_t n = f->comm[c].first[g + 1] - f->comm[c].first[g];
             struct ls_member *m = LS_NEW(p->arena, struct ls_member, n);
             if (n > 0 && group_members(p, c, g, m))
-                ls_push(&all, (struct ls_meeting){ c, g, m, n });
+                ls_push(&all, (struct ls_product_meeting){ c, g, m, n });
         }
     for (uint32_t r = 0; r < f->ranks; r++)
         for (size_t i = 0; i < p->of[r]->fifo.count; i++) {
@@ -68,7 +68,7 @@ static void open_meetings(struct ls_product *p)
             struct ls_member *m = LS_NEW(p->arena, struct ls_member, 2);
             m[0] = (struct ls_member){ r, (uint32_t)i };
             m[1] = (struct ls_member){ to, fifo };
-            ls_push(&all, (struct ls_meeting){ s->comm, LS_NO_ID, m, 2 });
+            ls_push(&all, (struct ls_product_meeting){ s->comm, LS_NO_ID, m, 2 });
         }
     p->meeting = ls_arena_copy(p->arena, all.at, ls_mul_size(all.count, sizeof *all.at));
     p->meetings = all.count;
@@ -151,7 +151,7 @@ size_t ls_product_bytes(const struct ls_product *p)
 
 enum ls_meet ls_product_meet(struct ls_product *p, const uint32_t *state, size_t meeting, uint32_t *to)
 {
-    const struct ls_meeting *m = &p->meeting[meeting];
+    const struct ls_product_meeting *m = &p->meeting[meeting];
     const struct ls_op *op = NULL;
     uint32_t sig = 0;
     uint64_t sum = 0;
@@ -255,7 +255,7 @@ static void search_expand(struct search *s, size_t at, uint32_t *state, uint32_t
         state[r] = now;
     }
     for (uint32_t g = 0; g < p->meetings; g++) {
-        const struct ls_meeting *m = &p->meeting[g];
+        const struct ls_product_meeting *m = &p->meeting[g];
         if (ls_product_meet(p, state, g, to) != LS_MEET_YES)
             continue;
         for (size_t i = 0; i < m->members; i++) {
@@ -304,7 +304,7 @@ static void write_path(const struct search *s, size_t last, struct ls_explored *
             bool known = node[at].count == 1;
             for (; !known && i < n; i++) {
                 const struct hop *h = &s->hop.at[way[i]];
-                const struct ls_move *m = h->meeting == LS_NO_ID && h->rank == r ? &p->of[r]->move.at[h->move] : NULL;
+                const struct ls_local_move *m = h->meeting == LS_NO_ID && h->rank == r ? &p->of[r]->move.at[h->move] : NULL;
                 if (m && m->kind == LS_MOVE_CHOOSE) {
                     c = m->op;
                     known = true;
@@ -320,12 +320,12 @@ static void write_path(const struct search *s, size_t last, struct ls_explored *
         const struct hop *h = &s->hop.at[way[i]];
         struct ls_explored_step *e = &out->step[i];
         if (h->meeting == LS_NO_ID) {
-            const struct ls_move *m = &p->of[h->rank]->move.at[h->move];
+            const struct ls_local_move *m = &p->of[h->rank]->move.at[h->move];
             *e = (struct ls_explored_step){ (enum ls_did)m->kind, ls_product_at(p, out, h->rank, m->pick, m->op),
                                             LS_NO_ID, LS_NO_ID };
             continue;
         }
-        const struct ls_meeting *m = &p->meeting[h->meeting];
+        const struct ls_product_meeting *m = &p->meeting[h->meeting];
         uint32_t r = m->member[0].rank;
         uint32_t id = s->state.at[h->parent * ranks + r];
         const struct ls_offer *o = ls_automaton_offer(p->of[r], &p->of[r]->state.at[id], m->member[0].fifo);

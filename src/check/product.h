@@ -8,7 +8,7 @@
 #include "check/local.h"
 
 struct ls_member { uint32_t rank, fifo; }; /* fifo: LS_NO_ID if the rank never calls */
-struct ls_meeting { uint32_t comm, group; const struct ls_member *member; size_t members; };
+struct ls_product_meeting { uint32_t comm, group; const struct ls_member *member; size_t members; };
 
 struct ls_product {
     const struct ls_family *family;
@@ -16,7 +16,7 @@ struct ls_product {
     struct ls_sigs sigs;
     struct ls_automaton *automaton; size_t automata;
     struct ls_automaton **of;        /* [ranks] */
-    struct ls_meeting *meeting; size_t meetings;
+    struct ls_product_meeting *meeting; size_t meetings;
     uint32_t *symmetric;             /* [ranks]: the first rank that this one may change places with */
     size_t classes;
 };

@@ -236,7 +236,7 @@ enum { CLASSES_SHOWN = 8, PENDING_SHOWN = 8 };
 static void print_memory(const struct ls_simulation *x)
 {
     const struct ls_sim_class *k = &x->rank_class[x->worst];
-    const struct ls_memory *m = &k->memory;
+    const struct ls_sim_memory *m = &k->memory;
     const struct ls_op *op = op_at(x, (struct ls_at){ k->first, m->peak_segment, m->peak_op });
     struct ls_str text = { 0 };
     ls_op_print(&text, x->job.tables, op);

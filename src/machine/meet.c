@@ -128,7 +128,7 @@ static void arrive_if_started(struct ls_run *x, uint32_t r, uint64_t key)
     const struct ls_table *t = ls_table_at(x, r, j);
     const struct ls_task *s = &t->step[t->fifo_step[ls_key_index(key)]];
     if (x->left[r * x->p.streams + s->stream] && ls_is_started(x, r, j, s) &&
-        (s->guard == LS_NO_ID || ls_guard_state(x, r, j, s->guard) == LS_PATH_TAKEN))
+        (s->guard == LS_NO_ID || ls_guard_state(x, r, j, s->guard) == LS_BRANCH_TAKEN))
         ls_run_arrive(x, r, t, s);
 }
 

@@ -46,7 +46,7 @@ static uint64_t skip_kernel(const struct ls_run *x, uint32_t r, uint64_t key)
     for (size_t n = ls_segments(x, r); j < n; j++, i = 0) {
         const struct ls_table *t = ls_table_at(x, r, j);
         for (; i < t->kernels; i++)
-            if (ls_guard_state(x, r, j, t->step[t->kernel[i]].guard) != LS_PATH_SKIPPED)
+            if (ls_guard_state(x, r, j, t->step[t->kernel[i]].guard) != LS_BRANCH_SKIPPED)
                 return ls_key(j, i);
     }
     return ls_key(j, 0);
@@ -90,7 +90,7 @@ static const struct ls_task *startable(struct ls_run *x, uint32_t r, uint32_t s,
     const struct ls_task *first = &t->step[ls_key_index(x->head[at])];
     if ((first->class != LS_TASK_MEET && first->class != LS_TASK_PASS) ||
         x->until[r * x->p.threads + first->thread] <= ls_key(j, first->op) ||
-        ls_guard_state(x, r, j, first->guard) != LS_PATH_TAKEN)
+        ls_guard_state(x, r, j, first->guard) != LS_BRANCH_TAKEN)
         return NULL;
     return first;
 }
@@ -114,10 +114,10 @@ static bool move_stream(struct ls_run *x, uint32_t r, uint32_t s, bool once)
         }
         const struct ls_task *step = &t->step[i];
         if (step->guard != LS_NO_ID) {
-            enum ls_path taken = ls_guard_state(x, r, j, step->guard);
-            if (taken == LS_PATH_OPEN)
+            enum ls_branch taken = ls_guard_state(x, r, j, step->guard);
+            if (taken == LS_BRANCH_OPEN)
                 break;
-            if (taken == LS_PATH_SKIPPED) {
+            if (taken == LS_BRANCH_SKIPPED) {
                 x->head[at] += step->bundle;
                 moved = true;
                 continue;
@@ -174,16 +174,16 @@ static bool issue_to(struct ls_run *x, uint32_t r, uint32_t thread, uint64_t to)
         uint64_t here = ls_key(j, s->op);
         if (here >= to)
             break;
-        enum ls_path taken = ls_guard_state(x, r, j, s->guard);
-        if (taken == LS_PATH_OPEN || (taken == LS_PATH_TAKEN && !s->joined && x->out_now[at] >= x->o->run_ahead)) {
+        enum ls_branch taken = ls_guard_state(x, r, j, s->guard);
+        if (taken == LS_BRANCH_OPEN || (taken == LS_BRANCH_TAKEN && !s->joined && x->out_now[at] >= x->o->run_ahead)) {
             x->until[at] = here;
-            x->bounded[at] = taken == LS_PATH_TAKEN;
+            x->bounded[at] = taken == LS_BRANCH_TAKEN;
             return false;
         }
         if (x->clock && x->bounded[at])
             x->clock->resumed(x->clock->context, r, thread, j, s->op, NULL);
         x->bounded[at] = false;
-        x->out_now[at] += taken == LS_PATH_TAKEN;
+        x->out_now[at] += taken == LS_BRANCH_TAKEN;
         x->ahead[at]++;
     }
     x->until[at] = to;
@@ -211,16 +211,16 @@ static bool move_host(struct ls_run *x, uint32_t r, uint32_t thread, bool once)
             continue;
         }
         const struct ls_point *q = &t->point[i];
-        enum ls_path taken = ls_guard_state(x, r, j, q->guard);
-        if (taken == LS_PATH_SKIPPED) {
+        enum ls_branch taken = ls_guard_state(x, r, j, q->guard);
+        if (taken == LS_BRANCH_SKIPPED) {
             x->point[at]++;
             moved = true;
             continue;
         }
-        bool holds = taken == LS_PATH_TAKEN && q->kind != LS_POINT_PATH; /* then the op itself is issued, too */
+        bool holds = taken == LS_BRANCH_TAKEN && q->kind != LS_POINT_PATH; /* then the op itself is issued, too */
         bool there = issue_to(x, r, thread, ls_key(j, (uint64_t)q->op + holds));
         moved |= x->until[at] != before;
-        if (!there || taken == LS_PATH_OPEN)
+        if (!there || taken == LS_BRANCH_OPEN)
             return moved;
         if (x->clock && !x->clock->reached(x->clock->context, r, thread, j, t, q))
             return moved;

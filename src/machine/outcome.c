@@ -283,7 +283,7 @@ static void read_pending(const struct ls_run *x, struct ls_arena *arena, struct 
                 continue;
             const struct ls_task *step = &ls_table_at(x, r, ls_key_segment(head))->step[ls_key_index(head)];
             if (x->until[r * x->p.threads + step->thread] > ls_key(ls_key_segment(head), step->op) &&
-                ls_guard_state(x, r, ls_key_segment(head), step->guard) == LS_PATH_TAKEN)
+                ls_guard_state(x, r, ls_key_segment(head), step->guard) == LS_BRANCH_TAKEN)
                 ls_push(&all, pending_head(x, r, ls_key_segment(head), step));
         }
         for (uint32_t t = 0; t < x->p.threads; t++) {
@@ -331,7 +331,7 @@ static void count_ops(const struct ls_run *x, struct ls_outcome *out)
                 const struct ls_op *op = &t->from->op[i];
                 uint64_t until = x->until[r * x->p.threads + op->thread];
                 if (until <= ls_key(j, i) || (t->guard_of_op[i] != LS_NO_ID &&
-                                              ls_guard_state(x, r, j, t->guard_of_op[i]) != LS_PATH_TAKEN))
+                                              ls_guard_state(x, r, j, t->guard_of_op[i]) != LS_BRANCH_TAKEN))
                     continue;
                 out->issued++;
                 if (t->step_of_op[i] != LS_NO_ID)

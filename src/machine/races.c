@@ -60,7 +60,7 @@ static const uint32_t *record_clock(struct checker *c, uint32_t segment, uint32_
     for (;;) {
         const struct ls_table *t = ls_table_at(c->x, c->rank, segment);
         for (; record != LS_NO_ID; record = t->step[record].record)
-            if (ls_guard_state(c->x, c->rank, segment, t->step[record].guard) == LS_PATH_TAKEN)
+            if (ls_guard_state(c->x, c->rank, segment, t->step[record].guard) == LS_BRANCH_TAKEN)
                 return c->end[segment][record];
         if (segment-- == 0)
             return NULL;
@@ -80,7 +80,7 @@ static void pass_points(struct checker *c, uint32_t thread, uint32_t segment, ui
         const struct ls_point *q = &t->point[t->point_first[thread] + c->passed[thread]];
         if (q->op >= to)
             return;
-        if (ls_guard_state(c->x, c->rank, segment, q->guard) != LS_PATH_TAKEN)
+        if (ls_guard_state(c->x, c->rank, segment, q->guard) != LS_BRANCH_TAKEN)
             continue;
         if (q->kind == LS_POINT_STEP)
             join(c, clock, c->end[segment][q->step]);
@@ -202,7 +202,7 @@ static void check_rank(struct checker *c, uint32_t rank)
             const struct ls_op *o = &t->from->op[i];
             pass_points(c, o->thread, j, i);
             if (x->until[rank * c->threads + o->thread] <= ls_key(j, i) ||
-                ls_guard_state(x, rank, j, t->guard_of_op[i]) != LS_PATH_TAKEN)
+                ls_guard_state(x, rank, j, t->guard_of_op[i]) != LS_BRANCH_TAKEN)
                 continue;
             if (t->step_of_op[i] != LS_NO_ID)
                 do_stream_op(c, j, t, i);

@@ -2,15 +2,15 @@
 
 #include <string.h>
 
-enum ls_path ls_guard_state(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_t guard)
+enum ls_branch ls_guard_state(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_t guard)
 {
     if (guard == LS_NO_ID)
-        return LS_PATH_TAKEN;
+        return LS_BRANCH_TAKEN;
     const struct ls_table *t = ls_table_at(x, r, segment);
     unsigned char value = x->decided[x->p.decide_first[x->p.rank_first[r] + segment] + guard / 2];
     if (value)
-        return (guard % 2 == 0) == (value == 1) ? LS_PATH_TAKEN : LS_PATH_SKIPPED;
-    return ls_guard_state(x, r, segment, t->decide[guard / 2].guard) == LS_PATH_SKIPPED ? LS_PATH_SKIPPED : LS_PATH_OPEN;
+        return (guard % 2 == 0) == (value == 1) ? LS_BRANCH_TAKEN : LS_BRANCH_SKIPPED;
+    return ls_guard_state(x, r, segment, t->decide[guard / 2].guard) == LS_BRANCH_SKIPPED ? LS_BRANCH_SKIPPED : LS_BRANCH_OPEN;
 }
 
 static uint32_t find_record(const struct ls_table *t, uint32_t event)
@@ -32,10 +32,10 @@ bool ls_event_done(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_
         const struct ls_table *t = ls_table_at(x, r, segment);
         for (; record != LS_NO_ID; record = t->step[record].record) {
             const struct ls_task *s = &t->step[record];
-            enum ls_path taken = ls_guard_state(x, r, segment, s->guard);
-            if (taken == LS_PATH_SKIPPED)
+            enum ls_branch taken = ls_guard_state(x, r, segment, s->guard);
+            if (taken == LS_BRANCH_SKIPPED)
                 continue;
-            if (taken == LS_PATH_TAKEN && ls_step_done(x, r, segment, t, record))
+            if (taken == LS_BRANCH_TAKEN && ls_step_done(x, r, segment, t, record))
                 return true;
             if (on)
                 *on = (struct ls_at){ r, segment, s->op };
@@ -54,7 +54,7 @@ uint64_t ls_fifo_skip(const struct ls_run *x, uint32_t r, uint32_t comm, uint64_
         const struct ls_table *t = ls_table_at(x, r, j);
         for (; i < t->comm_first[comm + 1]; i++) {
             uint32_t guard = t->step[t->fifo_step[i]].guard;
-            if (guard == LS_NO_ID || ls_guard_state(x, r, j, guard) != LS_PATH_SKIPPED)
+            if (guard == LS_NO_ID || ls_guard_state(x, r, j, guard) != LS_BRANCH_SKIPPED)
                 return ls_key(j, i);
         }
         if (++j < n)
@@ -87,7 +87,7 @@ uint64_t ls_port_skip(const struct ls_run *x, uint32_t r, uint32_t id, uint64_t 
         if (!port_range(t, id, &first, &end))
             continue;
         for (i = i < first ? first : i; i < end; i++)
-            if (ls_guard_state(x, r, j, t->step[t->fifo_step[i]].guard) != LS_PATH_SKIPPED)
+            if (ls_guard_state(x, r, j, t->step[t->fifo_step[i]].guard) != LS_BRANCH_SKIPPED)
                 return ls_key(j, i);
     }
     return ls_key(j, 0);
@@ -154,7 +154,7 @@ uint32_t ls_comm_of_group(const struct ls_run *x, uint32_t id)
 
 bool ls_has_arrived(const struct ls_run *x, uint32_t r, const struct ls_task *s, uint64_t key)
 {
-    return s && ls_guard_state(x, r, ls_key_segment(key), s->guard) == LS_PATH_TAKEN &&
+    return s && ls_guard_state(x, r, ls_key_segment(key), s->guard) == LS_BRANCH_TAKEN &&
            ls_is_started(x, r, ls_key_segment(key), s);
 }
 
@@ -168,8 +168,8 @@ bool ls_host_waits_for(const struct ls_run *x, uint32_t r, uint32_t thread, stru
     if (ls_key_index(x->point[at]) >= t->point_first[thread + 1])
         return false;
     const struct ls_point *q = &t->point[ls_key_index(x->point[at])];
-    enum ls_path path = ls_guard_state(x, r, j, q->guard);
-    if (path == LS_PATH_OPEN) {
+    enum ls_branch path = ls_guard_state(x, r, j, q->guard);
+    if (path == LS_BRANCH_OPEN) {
         *on = (struct ls_at){ r, j, t->decide[q->guard / 2].op };
         return true;
     }

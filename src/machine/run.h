@@ -24,7 +24,7 @@ struct ls_port {         /* one direction of p2p, seen from one rank */
     size_t done, sent, taken;
     bool arrived, queued, bad;
 };
-enum ls_path { LS_PATH_TAKEN, LS_PATH_SKIPPED, LS_PATH_OPEN };
+enum ls_branch { LS_BRANCH_TAKEN, LS_BRANCH_SKIPPED, LS_BRANCH_OPEN };
 
 /* Time, for runs that have it: the machine says what may happen, the clock when. A question answered with false means "not
  * yet"; the clock then calls ls_run_wake when the answer changes, and ls_run_to_end again. */
@@ -102,7 +102,7 @@ static inline const struct ls_table *ls_table_at(const struct ls_run *x, uint32_
 }
 static inline bool ls_is_end(const struct ls_run *x, uint32_t r, uint64_t key) { return ls_key_segment(key) >= ls_segments(x, r); }
 
-enum ls_path ls_guard_state(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_t guard);
+enum ls_branch ls_guard_state(const struct ls_run *x, uint32_t r, uint32_t segment, uint32_t guard);
 /* Has the step, and with it the bundle that it is part of, been left behind by its stream? */
 static inline bool ls_step_done(const struct ls_run *x, uint32_t r, uint32_t segment, const struct ls_table *t, uint32_t step)
 {

@@ -159,8 +159,8 @@ static void expand_op(struct ls_waits *g, uint32_t n)
     uint8_t thread = t->from->op[v.op].thread;
     bool issued = x->until[r * x->p.threads + thread] > ls_key(v.segment, v.op), started = false;
     guard = t->guard_of_op[v.op];
-    enum ls_path path = ls_guard_state(x, r, v.segment, guard);
-    if (path == LS_PATH_OPEN)
+    enum ls_branch path = ls_guard_state(x, r, v.segment, guard);
+    if (path == LS_BRANCH_OPEN)
         wait_for(g, LS_WAIT_DONE, r, v.segment, t->decide[guard / 2].op);
     if (!issued)
         expand_unissued(g, r, thread);
@@ -183,7 +183,7 @@ static void expand_op(struct ls_waits *g, uint32_t n)
     for (uint32_t i = 0; i < first->bundle; i++)
         if (v.what == LS_WAIT_DONE || first + i == s)
             expand_fifo(g, r, v.segment, first + i, started);
-    if (heads && issued && path == LS_PATH_TAKEN && !started)
+    if (heads && issued && path == LS_BRANCH_TAKEN && !started)
         expand_slots(g, r, v.segment, first);
 }
 

@@ -33,7 +33,7 @@ static bool is_number(const char *s, size_t n)
 /* Component by component; numbers by value and before texts; a module's own tensors before those of its children. */
 static int by_name(const void *x, const void *y)
 {
-    const char *a = ((const struct ls_tensor *)x)->name, *b = ((const struct ls_tensor *)y)->name;
+    const char *a = ((const struct ls_safetensor *)x)->name, *b = ((const struct ls_safetensor *)y)->name;
     for (;;) {
         size_t na = strcspn(a, "."), nb = strcspn(b, ".");
         bool la = !a[na], lb = !b[nb]; /* the last component: the tensor itself */
@@ -173,7 +173,7 @@ static enum ls_code build_tree(struct ls_build *b, ls_tensor_vec *tensors, struc
     enum ls_code rc = ls_build_module(b, LS_NO_ID, "", at, &stack[0]);
     qsort(tensors->at, tensors->count, sizeof *tensors->at, by_name);
     for (size_t i = 0; rc == LS_OK && i < tensors->count; i++) {
-        const struct ls_tensor *t = &tensors->at[i];
+        const struct ls_safetensor *t = &tensors->at[i];
         if (i > 0 && strcmp(t->name, t[-1].name) == 0) {
             rc = ls_fail(b->err, LS_EINPUT, at, "tensor '%.200s' is there twice", t->name);
             break;

@@ -26,7 +26,7 @@ static bool unsigned_of(const json_t *n, uint64_t *out)
     return true;
 }
 
-static enum ls_code read_tensor(const char *name, const json_t *n, uint64_t data_bytes, struct ls_loc at, struct ls_tensor *out,
+static enum ls_code read_tensor(const char *name, const json_t *n, uint64_t data_bytes, struct ls_loc at, struct ls_safetensor *out,
                                 struct ls_error *err)
 {
     const char *key = NULL;
@@ -66,14 +66,14 @@ static enum ls_code read_tensor(const char *name, const json_t *n, uint64_t data
 
 static int by_begin(const void *x, const void *y)
 {
-    const struct ls_tensor *a = x, *b = y;
+    const struct ls_safetensor *a = x, *b = y;
     return a->begin != b->begin ? (a->begin > b->begin) - (a->begin < b->begin) : (a->end > b->end) - (a->end < b->end);
 }
 
 /* The data must be covered without gaps: anything else is a damaged or a crafted file. */
-static enum ls_code check_cover(const struct ls_tensor *tensor, size_t count, uint64_t data_bytes, struct ls_loc at, struct ls_error *err)
+static enum ls_code check_cover(const struct ls_safetensor *tensor, size_t count, uint64_t data_bytes, struct ls_loc at, struct ls_error *err)
 {
-    struct ls_tensor *sorted = count ? malloc(count * sizeof *sorted) : NULL;
+    struct ls_safetensor *sorted = count ? malloc(count * sizeof *sorted) : NULL;
     if (count && !sorted)
         ls_out_of_memory(count * sizeof *sorted);
     if (count)
@@ -113,7 +113,7 @@ static enum ls_code read_header(const char *text, size_t length, uint64_t data_b
         json_object_foreach(root, name, value) {
             if (strcmp(name, "__metadata__") == 0)
                 continue;
-            struct ls_tensor t = { .name = ls_arena_str(arena, name) };
+            struct ls_safetensor t = { .name = ls_arena_str(arena, name) };
             rc = json_is_object(value) ? read_tensor(t.name, value, data_bytes, at, &t, err)
                                        : ls_fail(err, LS_EINPUT, at, "the entry of tensor '%.200s' is not an object", name);
             if (rc != LS_OK)

@@ -10,8 +10,8 @@
 #include "base/vec.h"
 #include "model/build.h"
 
-struct ls_tensor { const char *name; enum ls_dtype dtype; unsigned dims; uint64_t dim[LS_DIMS_MAX]; uint64_t elements, begin, end; };
-typedef LS_VEC(struct ls_tensor) ls_tensor_vec;
+struct ls_safetensor { const char *name; enum ls_dtype dtype; unsigned dims; uint64_t dim[LS_DIMS_MAX]; uint64_t elements, begin, end; };
+typedef LS_VEC(struct ls_safetensor) ls_tensor_vec;
 
 /* Appends the tensors of a file; names live in the arena. */
 LS_MUST_USE enum ls_code ls_safetensors_read(const char *path, struct ls_arena *arena, ls_tensor_vec *out, struct ls_error *err);

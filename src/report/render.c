@@ -32,7 +32,7 @@ static const char *plain(const struct page *p, const char *text)
     return kept(p->arena, &out);
 }
 
-static const char *table(const struct page *p, const struct ls_table *t, const char *label)
+static const char *table(const struct page *p, const struct ls_report_table *t, const char *label)
 {
     struct ls_str out = { 0 };
     if (p->form == HTML)
@@ -51,7 +51,7 @@ static const char *replay_verdict(const struct ls_result_cell *c)
     return c->replayed == LS_REPLAYED_NONE ? "not run" : c->replay == LS_SAFE ? "completed" : ls_verdict_name(c->replay);
 }
 
-static void overview(const struct ls_result *r, const struct ls_summary *s, struct ls_arena *arena, struct ls_table *t)
+static void overview(const struct ls_result *r, const struct ls_summary *s, struct ls_arena *arena, struct ls_report_table *t)
 {
     ls_table_init(t, arena);
     ls_table_column(t, "batches", false);
@@ -97,7 +97,7 @@ static const char *seconds_range(double from, double to, struct ls_arena *arena)
     return ls_arena_printf(arena, "%.*s to %s", same ? (int)(unit_a - a) : (int)strlen(a), a, b);
 }
 
-static void spread_table(const struct page *p, struct ls_table *t)
+static void spread_table(const struct page *p, struct ls_report_table *t)
 {
     ls_table_init(t, p->arena);
     ls_table_column(t, "batches", false);
@@ -133,7 +133,7 @@ static void spread_table(const struct page *p, struct ls_table *t)
     }
 }
 
-static void memory_table(const struct page *p, struct ls_table *t)
+static void memory_table(const struct page *p, struct ls_report_table *t)
 {
     const struct ls_result *r = p->r;
     size_t column[LS_TABLE_COLUMNS_MAX], columns = 0;
@@ -165,7 +165,7 @@ static void memory_table(const struct page *p, struct ls_table *t)
 
 enum { LOSSES_SHOWN = 12 };
 
-static void losses_table(const struct page *p, struct ls_table *t)
+static void losses_table(const struct page *p, struct ls_report_table *t)
 {
     const struct ls_result *r = p->r;
     size_t column[LS_TABLE_COLUMNS_MAX], columns = 0, steps = (size_t)(r->warmup + r->steps);
@@ -226,7 +226,7 @@ static const char *signed_bytes(double more, struct ls_arena *arena)
     return ls_arena_printf(arena, "%s%s", more > 0 ? "+" : "", ls_bytes_text(more, arena));
 }
 
-static void simulated_table(const struct page *p, struct ls_table *t)
+static void simulated_table(const struct page *p, struct ls_report_table *t)
 {
     const struct ls_result *r = p->r;
     ls_table_init(t, p->arena);
@@ -262,7 +262,7 @@ static void simulated_table(const struct page *p, struct ls_table *t)
 
 static const char *simulated(const struct page *p)
 {
-    struct ls_table t;
+    struct ls_report_table t;
     simulated_table(p, &t);
     if (!t.rows)
         return "";
@@ -302,7 +302,7 @@ static const char *figure(const struct page *p, size_t index)
 
 static const char *throughput(const struct page *p)
 {
-    struct ls_table t;
+    struct ls_report_table t;
     spread_table(p, &t);
     return ls_arena_printf(p->arena, "%s\n\n%s", figure(p, 0), table(p, &t, "Step times with their spread"));
 }
@@ -465,7 +465,7 @@ static const char *scenario(const struct page *p)
 static void render(const struct page *p, const char *template, struct ls_str *out)
 {
     const struct ls_result *r = p->r;
-    struct ls_table over, memory, losses;
+    struct ls_report_table over, memory, losses;
     overview(r, p->s, p->arena, &over);
     memory_table(p, &memory);
     losses_table(p, &losses);
@@ -507,7 +507,7 @@ void ls_render_html(const struct ls_result *r, const struct ls_summary *s, const
 
 void ls_render_text(const struct ls_result *r, const struct ls_summary *s, struct ls_arena *arena, struct ls_str *out)
 {
-    struct ls_table t;
+    struct ls_report_table t;
     overview(r, s, arena, &t);
     ls_str_printf(out, "%s: %s\n", r->name, s->answer);
     ls_table_text(&t, "  ", out);

@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-void ls_table_init(struct ls_table *t, struct ls_arena *arena) { *t = (struct ls_table){ .arena = arena }; }
+void ls_table_init(struct ls_report_table *t, struct ls_arena *arena) { *t = (struct ls_report_table){ .arena = arena }; }
 
-void ls_table_column(struct ls_table *t, const char *head, bool number)
+void ls_table_column(struct ls_report_table *t, const char *head, bool number)
 {
     assert(!t->rows && t->columns < LS_TABLE_COLUMNS_MAX);
     t->column[t->columns++] = (struct ls_table_column){ ls_arena_str(t->arena, head), number };
 }
 
-void ls_table_row(struct ls_table *t)
+void ls_table_row(struct ls_report_table *t)
 {
     if (t->rows == t->room) {
         size_t room = t->room ? 2 * t->room : 16;
@@ -26,7 +26,7 @@ void ls_table_row(struct ls_table *t)
     t->rows++;
 }
 
-void ls_table_cell(struct ls_table *t, const char *format, ...)
+void ls_table_cell(struct ls_report_table *t, const char *format, ...)
 {
     char text[512];
     size_t i = 0;
@@ -42,15 +42,15 @@ void ls_table_cell(struct ls_table *t, const char *format, ...)
     t->last->text = ls_arena_str(t->arena, text);
 }
 
-void ls_table_mark(struct ls_table *t) { t->last->marked = true; }
+void ls_table_mark(struct ls_report_table *t) { t->last->marked = true; }
 
-static const char *cell(const struct ls_table *t, size_t row, size_t column)
+static const char *cell(const struct ls_report_table *t, size_t row, size_t column)
 {
     const char *text = t->cell[row * t->columns + column].text;
     return text ? text : "";
 }
 
-static bool marked(const struct ls_table *t, size_t row, size_t column) { return t->cell[row * t->columns + column].marked; }
+static bool marked(const struct ls_report_table *t, size_t row, size_t column) { return t->cell[row * t->columns + column].marked; }
 
 void ls_markdown_escape(struct ls_str *out, const char *text)
 {
@@ -80,7 +80,7 @@ void ls_html_escape(struct ls_str *out, const char *text)
         }
 }
 
-void ls_table_markdown(const struct ls_table *t, struct ls_str *out)
+void ls_table_markdown(const struct ls_report_table *t, struct ls_str *out)
 {
     ls_str_add(out, "|");
     for (size_t c = 0; c < t->columns; c++) {
@@ -103,7 +103,7 @@ void ls_table_markdown(const struct ls_table *t, struct ls_str *out)
     ls_str_add(out, "\n");
 }
 
-void ls_table_html(const struct ls_table *t, const char *label, struct ls_str *out)
+void ls_table_html(const struct ls_report_table *t, const char *label, struct ls_str *out)
 {
     ls_str_add(out, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"");
     ls_html_escape(out, label);
@@ -147,7 +147,7 @@ static void padded(struct ls_str *out, const char *text, size_t width, bool righ
         ls_str_add(out, "  ");
 }
 
-void ls_table_text(const struct ls_table *t, const char *indent, struct ls_str *out)
+void ls_table_text(const struct ls_report_table *t, const char *indent, struct ls_str *out)
 {
     size_t width[LS_TABLE_COLUMNS_MAX] = { 0 };
     for (size_t c = 0; c < t->columns; c++) {

@@ -7,7 +7,7 @@
 int main(void)
 {
     struct campaign c = campaign_open();
-    struct agreement sum = { 0 };
+    struct agree_sum sum = { 0 };
     struct agree_options o = { .runs_max = 500, .total_max = 5000, .brute_percent = 10 };
     char why[512];
     uint64_t seed;

@@ -13,7 +13,7 @@ enum { R = LS_DIM_REPLICATE, S = LS_DIM_SHARD, RS = LS_DIM_REPLICATE | LS_DIM_SH
 
 Test(proof, agrees_with_brute_force)
 {
-    struct agreement sum = { 0 };
+    struct agree_sum sum = { 0 };
     struct agree_options o = { .runs_max = 16, .total_max = 100, .brute_percent = 10 };
     char why[512];
     for (uint64_t seed = 1; seed <= 500; seed++)

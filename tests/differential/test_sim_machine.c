@@ -40,7 +40,7 @@ static void expect_same(const struct ls_outcome *a, const struct ls_outcome *b, 
 }
 
 struct watch { uint64_t last, spans, hash; };
-static void watch_done(void *context, const struct ls_span *s)
+static void watch_done(void *context, const struct ls_sim_span *s)
 {
     struct watch *w = context;
     cr_assert(s->end_ps >= w->last && s->head_ps <= s->ready_ps && s->ready_ps <= s->start_ps && s->start_ps <= s->end_ps);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Folded rounds along random walks: one run of the machine against words and cycles. */
-static bool rounds_agree(const struct ls_system *s, uint64_t seed, struct ls_arena *arena, struct agreement *sum)
+static bool rounds_agree(const struct ls_system *s, uint64_t seed, struct ls_arena *arena, struct agree_sum *sum)
 {
     struct ls_fold f;
     bool same = true;
@@ -52,7 +52,7 @@ static bool rounds_agree(const struct ls_system *s, uint64_t seed, struct ls_are
 }
 
 static bool smaller_exists(const struct ls_system *s, const struct ls_assignment *w, const struct agree_options *o, uint64_t seed,
-                           struct ls_arena *arena, struct agreement *sum)
+                           struct ls_arena *arena, struct agree_sum *sum)
 {
     size_t replicas = w->size[0] * w->size[1];
     struct ls_brute_options b = { .replicas_max = replicas < 6 ? replicas : 6, .rounds_max = w->rounds < 4 ? w->rounds : 4,
@@ -65,7 +65,7 @@ static bool smaller_exists(const struct ls_system *s, const struct ls_assignment
 }
 
 static bool mutants_agree(struct ls_random_system *r, uint64_t seed, const struct agree_options *o, struct ls_arena *arena,
-                          struct agreement *sum)
+                          struct agree_sum *sum)
 {
     for (uint64_t i = 0; i < 2; i++) {
         struct ls_proof p;
@@ -91,7 +91,7 @@ static bool mutants_agree(struct ls_random_system *r, uint64_t seed, const struc
     return true;
 }
 
-bool agree_once(uint64_t seed, const struct agree_options *o, struct agreement *sum, char *why, size_t room)
+bool agree_once(uint64_t seed, const struct agree_options *o, struct agree_sum *sum, char *why, size_t room)
 {
     struct ls_random_system r;
     struct ls_arena arena;
@@ -160,7 +160,7 @@ done:
     return fine;
 }
 
-void agree_print(const struct agreement *sum)
+void agree_print(const struct agree_sum *sum)
 {
     printf("agreement of %zu random systems: proved but brute force fails %zu, refuted without an executable witness %zu, undecided %zu\n",
            sum->systems, sum->proved_but_fails, sum->refuted_without_witness, sum->undecided);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct agreement {
+struct agree_sum {
     size_t systems, proved, refuted, undecided, mutants;
     size_t proved_but_fails, refuted_without_witness, witness_not_smallest, rounds_differ; /* all must be 0 */
     size_t not_minimal;        /* witnesses for which the search for smaller ones hit a limit */
@@ -20,7 +20,7 @@ struct agreement {
 };
 struct agree_options { size_t runs_max, total_max; unsigned brute_percent; /* of refuted systems that brute force looks at, too */ };
 /* False if something disagrees; `why` (at least 400 bytes) then says what. */
-bool agree_once(uint64_t seed, const struct agree_options *o, struct agreement *sum, char *why, size_t room);
-void agree_print(const struct agreement *sum);
+bool agree_once(uint64_t seed, const struct agree_options *o, struct agree_sum *sum, char *why, size_t room);
+void agree_print(const struct agree_sum *sum);
 
 #endif

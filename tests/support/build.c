@@ -94,6 +94,23 @@ struct ls_job build_job(struct job_builder *b)
     return job;
 }
 
+struct ls_outcome build_run(struct job_builder *b, const struct ls_run_options *o)
+{
+    struct ls_job job = build_job(b);
+    struct ls_outcome out;
+    struct ls_error err = { 0 };
+    enum ls_code rc = ls_machine_run(&job, o, &b->arena, &out, &err);
+    if (rc != LS_OK)
+        fprintf(stderr, "%s\n", err.text);
+    assert(rc == LS_OK);
+    return out;
+}
+
+struct ls_outcome build_run_at(struct job_builder *b, enum ls_level level)
+{
+    return build_run(b, &(struct ls_run_options){ .level = level });
+}
+
 const char *build_text(struct job_builder *b)
 {
     struct ls_str out = { 0 };

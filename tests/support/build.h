@@ -7,7 +7,7 @@
 #ifndef LS_TESTS_BUILD_H
 #define LS_TESTS_BUILD_H
 
-#include "ir/program.h"
+#include "machine/machine.h"
 
 enum { BUILD_RANKS = 16 };
 struct job_builder {
@@ -29,6 +29,9 @@ struct ls_op *build_event(struct job_builder *b, uint32_t rank, enum ls_op_kind 
 struct ls_op *build_payload(struct job_builder *b, struct ls_op *op, const char *payload);
 void build_cut(struct job_builder *b, uint32_t rank); /* a segment ends here */
 struct ls_job build_job(struct job_builder *b);
+/* Runs it; the machine accepts the job. */
+struct ls_outcome build_run(struct job_builder *b, const struct ls_run_options *o);
+struct ls_outcome build_run_at(struct job_builder *b, enum ls_level level);
 /* Every op of every rank, for failure messages. Valid until the builder closes. */
 const char *build_text(struct job_builder *b);
 

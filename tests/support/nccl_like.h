@@ -1,5 +1,4 @@
-/* tests/support/nccl_like.h -- the failing run of a check on the engine, whose communicators pair by position as NCCL does. Apart, since the
- * engine's struct ls_memory is not the simulator's. */
+/* tests/support/nccl_like.h -- the failing run of a check on the engine, whose communicators pair by position as NCCL does. */
 #ifndef LS_TESTS_NCCL_LIKE_H
 #define LS_TESTS_NCCL_LIKE_H
 

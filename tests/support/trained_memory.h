@@ -1,4 +1,4 @@
-/* tests/support/trained_memory.h -- what a rank of a training run held. Apart from training.h, whose struct ls_memory is the engine's. */
+/* tests/support/trained_memory.h -- what a rank of a training run held. */
 #ifndef LS_TESTS_TRAINED_MEMORY_H
 #define LS_TESTS_TRAINED_MEMORY_H
 

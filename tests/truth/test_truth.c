@@ -29,7 +29,7 @@ static struct measure simulate_spread(const char *name, int policy, size_t repli
     cr_assert_eq(ls_scenario_load(path, &arena, names, &s, &err), LS_OK, "%s: %s", path, err.text);
     cr_assert_eq(ls_simulate(&s, &o, &arena, &x, &err), LS_OK, "%s: %s", path, err.text);
     cr_assert(x.run.complete && !x.refusal.rule, "%s", path);
-    const struct ls_memory *m = &x.rank_class[x.worst].memory;
+    const struct ls_sim_memory *m = &x.rank_class[x.worst].memory;
     struct measure out = { .tokens_s_rank = x.tokens_s / (double)x.job.ranks, .reserved_gib = gib(m->reserved), .peak_gib = gib(m->peak) };
     /* torchtitan's formula: 6 (N - embeddings) + 12 layers width sequence, for Llama 3.1 8B at 8,192 */
     out.mfu_full = out.tokens_s_rank * (6 * (8030261248.0 - 128256.0 * 4096) + 12.0 * 32 * 4096 * 8192) / 989e12;

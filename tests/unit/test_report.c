@@ -489,7 +489,7 @@ Test(report, names_are_text_everywhere)
 Test(report, tables_line_up)
 {
     struct ls_arena arena;
-    struct ls_table t;
+    struct ls_report_table t;
     struct ls_str out = { 0 };
     ls_arena_init(&arena, 0);
     ls_table_init(&t, &arena);

@@ -246,8 +246,8 @@ Test(measured, nccl_tests_override_the_formula)
 
 /* Closed forms. */
 
-struct spans { struct ls_span at[64]; size_t count; };
-static void keep(void *context, const struct ls_span *s)
+struct spans { struct ls_sim_span at[64]; size_t count; };
+static void keep(void *context, const struct ls_sim_span *s)
 {
     struct spans *k = context;
     if (k->count < sizeof k->at / sizeof *k->at)
@@ -405,7 +405,7 @@ Test(sim, staggered_starts)
     const double latency = 0.0224, alone = 400.0 / 46;
     size_t seen = 0;
     for (size_t i = 0; i < k.count; i++) {
-        const struct ls_span *s = &k.at[i];
+        const struct ls_sim_span *s = &k.at[i];
         if (s->op->kind != LS_OP_BROADCAST)
             continue;
         seen++;
@@ -441,7 +441,7 @@ Test(sim, launch_bound)
     cr_assert(off(out.end_ps, 0.076 + 0.007 + 0.002) <= 25, "%" PRIu64, out.end_ps);
     size_t kernels = 0;
     for (size_t i = 0; i < k.count; i++) {
-        const struct ls_span *s = &k.at[i];
+        const struct ls_sim_span *s = &k.at[i];
         if (s->op->kind == LS_OP_ALLOC)
             cr_assert_eq(s->end_ps, 3 * US);
         if (s->op->kind == LS_OP_FREE)

@@ -43,7 +43,7 @@ Test(simulate, llama_closed_forms)
     double want = 8 * (6 * products * tokens + 3 * layers * 4 * tokens * sequence / 2 * width);
     cr_expect(fabs(r.x.model_flops / want - 1) < 1e-12, "%g, not %g", r.x.model_flops, want);
     cr_expect_eq(r.x.tokens, 8 * tokens);
-    const struct ls_memory *m = &r.x.rank_class[0].memory;
+    const struct ls_sim_memory *m = &r.x.rank_class[0].memory;
     const uint64_t parameters = UINT64_C(8030261248);
     cr_expect_eq(m->most[LS_MEMORY_SHARDED], parameters * 4 / 8);
     cr_expect_eq(m->most[LS_MEMORY_OPTIMIZER], 2 * parameters * 4 / 8);
@@ -72,7 +72,7 @@ Test(simulate, everything_that_a_step_takes_it_gives_back)
         run(&r, name[i], &plain);
         for (size_t c = 0; c < r.x.classes; c++) {
             struct last last = { 0 };
-            struct ls_memory m;
+            struct ls_sim_memory m;
             struct ls_memory_input in = r.x.memory_input[c];
             in.sample = keep_last;
             in.sample_context = &last;
