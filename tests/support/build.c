@@ -1,6 +1,7 @@
 #include "build.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 void build_open(struct job_builder *b, size_t ranks)
 {
