@@ -1,6 +1,8 @@
 /* Speed of training on the host. CSV on stdout; every ratio is of medians of runs that alternated, in both orders.
  *
  *   kernels   one process, no programs, no streams: the same operators called one after the other (engine/nn/solo)
+ *   abreast   as many such processes at once as there are ranks, which share nothing but the machine: what its caches and memory
+ *             leave of the kernels' rate before anything is communicated
  *   engine    ranks as threads, one for each stream, one BLAS thread each; fsdp2 with every layer a unit
  *   torch     PyTorch FSDP2 over gloo, one process and one thread per rank, the same sizes (torch_fsdp2.py); where $LS_TORCH names a
  *             Python that has torch and transformers
@@ -13,13 +15,15 @@
 #include "replay/train.h"
 
 #include <assert.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { TEXT = 448, IMAGES = 1, IMAGE_TOKENS = 64, PAIRS = 3, RUNS_MAX = 2 * PAIRS, STEPS_MAX = 64 };
+enum { TEXT = 448, IMAGES = 1, IMAGE_TOKENS = 64, PAIRS = 3, RUNS_MAX = 2 * PAIRS, RANKS_MAX = 4, STEPS_MAX = 64 };
 static size_t steps = 3;
 
 struct sample { double seconds, cpu; };               /* of a step: medians over a run */
@@ -66,18 +70,18 @@ static void read_scenario(size_t ranks, struct ls_arena *arena, struct ls_names 
     ls_str_release(&text);
 }
 
-static struct sample run_kernels(size_t ranks)
+/* One process' steps: [steps] seconds, [steps] CPU seconds. */
+static void time_kernels(double *wall, double *cpu)
 {
     struct ls_arena arena;
     struct ls_error err = { 0 };
     struct ls_scenario s;
     struct ls_nn_vlm vlm;
     struct ls_nn_solo *solo;
-    double wall[STEPS_MAX], cpu[STEPS_MAX], loss;
-    assert(ranks == 1);
+    double loss;
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
-    read_scenario(ranks, &arena, names, &s);
+    read_scenario(1, &arena, names, &s);
     expect(ls_nn_vlm_build(&s.model, &arena, &vlm, &err) == LS_OK, "model", &err);
     struct ls_nn_solo_options o = { &vlm, NULL, LS_DTYPE_F32, 1, ls_nn_adamw_default };
     expect(ls_nn_solo_open(&solo, &o, &err) == LS_OK, "kernels", &err);
@@ -92,7 +96,37 @@ static struct sample run_kernels(size_t ranks)
     ls_nn_solo_close(solo);
     ls_names_close(names);
     ls_arena_release(&arena);
-    return (struct sample){ median(wall, steps), median(cpu, steps) };
+}
+
+/* A process for each rank. */
+static struct sample run_kernels(size_t ranks)
+{
+    double wall[RANKS_MAX * STEPS_MAX], cpu[RANKS_MAX * STEPS_MAX];
+    int end[2];
+    size_t each = steps * sizeof(double);
+    assert(ranks <= RANKS_MAX);
+    expect(pipe(end) == 0, "pipe", NULL);
+    for (size_t r = 0; r < ranks; r++) {
+        pid_t pid = fork();
+        expect(pid >= 0, "fork", NULL);
+        if (pid)
+            continue;
+        double mine[2 * STEPS_MAX]; /* one write, which a pipe keeps whole */
+        mallopt(M_MMAP_THRESHOLD, 1 << 30); /* the C library keeps pages, as the engine's device does: none is cleared anew */
+        mallopt(M_TRIM_THRESHOLD, -1);
+        time_kernels(mine, mine + steps);
+        _exit(write(end[1], mine, 2 * each) == (ssize_t)(2 * each) ? 0 : 1);
+    }
+    close(end[1]);
+    for (size_t r = 0; r < ranks; r++) {
+        double one[2 * STEPS_MAX];
+        int status;
+        expect(wait(&status) > 0 && status == 0 && read(end[0], one, 2 * each) == (ssize_t)(2 * each), "kernels", NULL);
+        memcpy(wall + r * steps, one, each);
+        memcpy(cpu + r * steps, one + steps, each);
+    }
+    close(end[0]);
+    return (struct sample){ median(wall, ranks * steps), (double)ranks * median(cpu, ranks * steps) };
 }
 
 /* One run of warm-up and `count` steps; CPU seconds of it all. overhead: coroutines on one thread instead of threads; the part of
@@ -203,6 +237,10 @@ int main(void)
         struct side engine = { .name = "engine", .ranks = RANKS[i] }, again = { .name = "kernels", .ranks = 1 };
         pair(&engine, run_engine, &again, run_kernels);
         print(&engine, &again);
+        struct side beside = { .name = "engine", .ranks = RANKS[i] }, abreast = { .name = "abreast", .ranks = RANKS[i] };
+        pair(&beside, run_engine, &abreast, run_kernels);
+        print(&abreast, &again);
+        print(&beside, &abreast);
         if (!getenv("LS_TORCH"))
             continue;
         struct side mine = { .name = "engine", .ranks = RANKS[i] }, torch = { .name = "torch", .ranks = RANKS[i] };

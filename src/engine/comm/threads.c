@@ -373,8 +373,8 @@ static void fill_ticket(struct ls_hub *h, struct bundle *b, const struct ls_comm
     *t = (struct ticket){ .call = *call, .op = *call->op, .bundle = b };
     t->call.op = NULL;
     t->at = place_of(h, (const struct comm *)call->comm, &t->op, &t->side);
-    ls_host_keep(t->call.in.of);
-    ls_host_keep(t->call.out.of);
+    ls_host_keep(call->stream, t->call.in.of);
+    ls_host_keep(call->stream, t->call.out.of);
     struct queue *q = &t->at->queue[t->side];
     t->number = q->issued++;
     *q->tail = t;

@@ -28,7 +28,7 @@ struct ls_storage {
     void *at; uint64_t bytes; uint8_t category;
     struct ls_device *device; struct ls_stream *pool;
     uint32_t refs, own;          /* the owner and pending work that uses it; of that work, what its pool's stream will run */
-    bool lent;                   /* given back, and `at` may be another storage's already: pending work of the pool's stream is before its */
+    bool lent;                   /* given back, and `at` may be another storage's already */
 };
 
 /* A run of elements in a storage. */
@@ -111,8 +111,8 @@ struct ls_host_task {
 };
 void ls_host_append(struct ls_stream *s, struct ls_host_task *t);
 struct ls_sched *ls_host_sched(struct ls_stream *s);
-/* Storage that appended work uses. */
-void ls_host_keep(struct ls_storage *s);
+/* Storage that the work appended last to `stream` uses. */
+void ls_host_keep(struct ls_stream *stream, struct ls_storage *s);
 void ls_host_drop(struct ls_storage *s);
 
 #endif

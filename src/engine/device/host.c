@@ -9,7 +9,10 @@
 #include <time.h>
 
 enum kind { LAUNCH, MOVE, RECORD, WAIT, GIVE, TASK, UPLOAD, DOWNLOAD };
-struct ls_event { bool done; ls_waiters waiters; struct ls_event *next; };
+/* How far each stream of the device has come: appended items, counted from 1. */
+typedef uint64_t *progress;
+struct ls_event { bool done; ls_waiters waiters; struct ls_event *next; progress seen; };
+struct storage { struct ls_storage s; void *block; /* `at`, for its next owner */ progress used; /* by each stream's last item that uses it */ };
 
 struct item {
     struct item *next;
@@ -27,14 +30,16 @@ struct item {
 struct host;
 /* Memory that was given back, by size, of one pool. A step takes the same sizes again and again, and pages from the system must be
  * cleared. As with CUDA's caching allocator, memory is there again for its pool's stream when the host has given it back, not when the
- * stream has come so far: the host runs ahead by a whole step. */
+ * stream has come so far: the host runs ahead by many steps. Unlike there, it is left alone while another stream uses it for which the
+ * pool's stream has not waited. */
 enum { CLASSES = 256, CACHED_MIN = 64 * 1024 };
-typedef LS_VEC(void *) blocks;
+typedef LS_VEC(struct storage *) blocks;
 struct ls_stream {
     struct ls_actor actor;
     struct host *host;
     struct item *head, **tail;
     ls_waiters waiters;              /* for work */
+    progress seen;                      /* what is appended next comes after these; its own: all items so far */
     struct ls_span span;
     blocks cached[CLASSES];
 };
@@ -65,37 +70,52 @@ static size_t class_of(uint64_t bytes, uint64_t *room)
     return (power - 16) * 8 + (up - 8);
 }
 
+/* Does all pending work that uses it come before what its pool's stream is given next? */
+static bool is_over_for_pool(const struct host *h, const struct storage *held)
+{
+    const struct ls_storage *s = &held->s;
+    bool over = true;
+    for (size_t i = 0; i < h->o.streams; i++)
+        over = over && held->used[i] <= s->pool->seen[i];
+    return over || s->refs == s->own;
+}
+
 static void *storage_take(struct host *h, struct ls_stream *pool, uint64_t bytes)
 {
     uint64_t room;
     size_t class = class_of(bytes, &room);
-    if (h->caches && class < CLASSES && pool->cached[class].count)
-        return pool->cached[class].at[--pool->cached[class].count];
+    blocks *b = class < CLASSES ? &pool->cached[class] : NULL;
+    for (size_t i = b ? b->count : 0; i-- > 0;) {
+        if (!is_over_for_pool(h, b->at[i]))
+            continue;
+        void *at = b->at[i]->block; /* which its pending work uses before */
+        b->at[i] = b->at[--b->count];
+        return at;
+    }
     void *at = NULL;
     return posix_memalign(&at, 64, room) == 0 ? at : NULL;
 }
 
-static bool storage_cache(struct host *h, struct ls_storage *s)
+static bool storage_cache(struct host *h, struct storage *held)
 {
     uint64_t room;
-    size_t class = class_of(s->bytes, &room);
-    if (!h->caches || class == CLASSES || !s->at)
+    size_t class = class_of(held->s.bytes, &room);
+    if (!h->caches || class == CLASSES || !held->s.at)
         return false;
-    ls_push(&s->pool->cached[class], s->at);
+    held->block = held->s.at;
+    ls_push(&held->s.pool->cached[class], held);
     return true;
 }
 
-static void storage_free(struct host *h, struct ls_storage *s)
-{
-    if (!s->lent && !storage_cache(h, s))
-        free(s->at);
-    s->at = NULL;
-}
+static size_t number_of(const struct ls_stream *s) { return (size_t)(s - s->host->stream); }
 
-void ls_host_keep(struct ls_storage *s)
+void ls_host_keep(struct ls_stream *stream, struct ls_storage *s)
 {
-    if (s)
-        s->refs++;
+    if (!s)
+        return;
+    s->refs++;
+    if (s->device == &stream->host->d)
+        ((struct storage *)s)->used[number_of(stream)] = stream->seen[number_of(stream)];
 }
 
 void ls_host_drop(struct ls_storage *s)
@@ -103,8 +123,11 @@ void ls_host_drop(struct ls_storage *s)
     if (!s)
         return;
     assert(s->refs);
-    if (--s->refs == 0)
-        storage_free(host_of(s->device), s);
+    if (--s->refs > 0)
+        return;
+    if (!s->lent)
+        free(s->at);
+    s->at = NULL;
 }
 
 static void item_run(struct item *i, struct ls_stream *s)
@@ -224,6 +247,7 @@ static enum ls_code host_open(struct ls_device **out, const struct ls_device_opt
 #endif
     h->stream = take((o->streams + 1) * sizeof *h->stream);
     for (size_t i = 0; i < o->streams; i++) {
+        h->stream[i].seen = take(o->streams * sizeof *h->stream[i].seen);
         h->stream[i].host = h;
         h->stream[i].tail = &h->stream[i].head;
         ls_sched_add(o->sched, &h->stream[i].actor, stream_step);
@@ -243,23 +267,25 @@ static void host_close(struct ls_device *d)
             free(t); /* tasks are their communicator's */
         }
         ls_vec_release(&h->stream[i].waiters);
+        free(h->stream[i].seen);
     }
     for (struct ls_event *e = h->events, *next; e; e = next) {
         next = e->next;
         ls_vec_release(&e->waiters);
         free(e);
     }
-    for (size_t i = 0; i < h->storage.count; i++) {
-        storage_free(h, h->storage.at[i]);
-        free(h->storage.at[i]);
-    }
     for (size_t i = 0; i < h->o.streams; i++)
         for (size_t k = 0; k < CLASSES; k++) {
             blocks *b = &h->stream[i].cached[k];
             for (size_t n = 0; n < b->count; n++)
-                free(b->at[n]);
+                free(b->at[n]->block);
             ls_vec_release(b);
         }
+    for (size_t i = 0; i < h->storage.count; i++) {
+        if (!h->storage.at[i]->lent)
+            free(h->storage.at[i]->at);
+        free(h->storage.at[i]);
+    }
     ls_vec_release(&h->storage);
     free(h->stream);
     free(h);
@@ -282,6 +308,7 @@ static struct item *append(struct ls_stream *s, enum kind kind, int64_t tag, siz
     i->uses = uses;
     *s->tail = i;
     s->tail = &i->next;
+    s->seen[number_of(s)]++;
     ls_sched_wake_all(&s->waiters);
     return i;
 }
@@ -289,7 +316,7 @@ static struct item *append(struct ls_stream *s, enum kind kind, int64_t tag, siz
 static void use(struct ls_stream *stream, struct item *i, size_t k, struct ls_storage *s)
 {
     i->use[k] = s;
-    ls_host_keep(s);
+    ls_host_keep(stream, s);
     if (s && s->pool == stream)
         s->own++;
 }
@@ -309,7 +336,9 @@ static enum ls_code host_alloc(struct ls_device *d, struct ls_stream *pool, uint
     /* As in the memory of a device, nothing may rely on what is there; this is a NaN in every floating format. */
     if (h->o.poison && real)
         memset(at, 0xff, bytes);
-    struct ls_storage *s = take(sizeof *s);
+    struct storage *held = take(sizeof *held + h->o.streams * sizeof *held->used);
+    held->used = (progress)(held + 1);
+    struct ls_storage *s = &held->s;
     *s = (struct ls_storage){ .at = at, .device = d, .pool = pool, .bytes = bytes, .category = (uint8_t)category, .refs = 1 };
     ls_push(&h->storage, s);
     ls_memory_take(&h->memory, category, bytes);
@@ -322,7 +351,7 @@ static void host_free(struct ls_device *d, struct ls_stream *pool, struct ls_sto
     if (!s)
         return;
     ls_memory_give(&host_of(d)->memory, (enum ls_category)s->category, s->bytes);
-    if (s->pool == pool && s->refs - 1 == s->own && storage_cache(host_of(d), s)) {
+    if (storage_cache(host_of(d), (struct storage *)s)) {
         s->lent = true;
         ls_host_drop(s);
         return;
@@ -364,17 +393,20 @@ static void host_move(struct ls_device *d, struct ls_stream *s, const struct ls_
 static struct ls_event *host_record(struct ls_device *d, struct ls_stream *s, int64_t tag)
 {
     struct host *h = host_of(d);
-    struct ls_event *e = take(sizeof *e);
+    struct ls_event *e = take(sizeof *e + h->o.streams * sizeof *e->seen);
+    e->seen = (progress)(e + 1);
     e->next = h->events;
     h->events = e;
     append(s, RECORD, tag, 0, 0)->event = e;
+    memcpy(e->seen, s->seen, h->o.streams * sizeof *e->seen);
     return e;
 }
 
 static void host_wait(struct ls_device *d, struct ls_stream *s, struct ls_event *e, int64_t tag)
 {
-    (void)d;
     append(s, WAIT, tag, 0, 0)->event = e;
+    for (size_t i = 0; i < host_of(d)->o.streams; i++)
+        s->seen[i] = e->seen[i] > s->seen[i] ? e->seen[i] : s->seen[i];
 }
 
 static bool host_event_done(struct ls_device *d, const struct ls_event *e)
