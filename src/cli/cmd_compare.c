@@ -31,12 +31,9 @@ static enum ls_code read_lists(const struct ls_cli *cli, struct ls_compare_optio
     if (rc == LS_OK)
         rc = ls_cli_list(cli, "batches", kind, LS_COMPARED_BATCHES_COUNT, batches, &c->kinds, err);
     for (size_t i = 0; i < c->policies; i++)
-        c->policy[i] = (enum ls_frozen)policy[i];
+        c->policy[i] = (enum ls_compared_policy)policy[i];
     for (size_t i = 0; i < c->kinds; i++)
         c->batches[i] = (enum ls_compared_batches)batches[i];
-    for (unsigned i = 0; !c->policies && i < LS_COMPARED_POLICIES; i++)
-        c->policy[i] = (enum ls_frozen)i;
-    c->policies = c->policies ? c->policies : LS_COMPARED_POLICIES;
     if (!c->kinds) {
         c->batches[c->kinds++] = LS_COMPARED_UNIFORM;
         c->batches[c->kinds++] = LS_COMPARED_MIXED;
@@ -73,6 +70,17 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     return rc;
 }
 
+/* Policies of frozen modules where parameters are sharded; DDP has none. */
+static void choose_policies(const struct ls_scenario *s, struct ls_compare_options *c)
+{
+    if (c->policies)
+        return;
+    for (unsigned i = LS_COMPARED_ROOT; i <= LS_COMPARED_REPLICATE && !s->ddp.present; i++)
+        c->policy[c->policies++] = (enum ls_compared_policy)i;
+    if (s->ddp.present)
+        c->policy[c->policies++] = LS_COMPARED_DDP;
+}
+
 /* A size that the scenario leaves open, or the same as it says. */
 static enum ls_code fix_size(const struct ls_scenario *s, const char *option, uint64_t given, size_t *size, struct ls_error *err)
 {
@@ -98,10 +106,11 @@ static enum ls_code simulate(const struct ls_scenario *s, const struct options *
                                           .seed = c->seed, .steps = 1, .platform = o->platform, .fold = true };
         struct ls_arena arena;
         struct ls_simulation x;
+        struct ls_scenario ddp;
         if (cell->check != LS_SAFE)
             continue;
         ls_arena_init(&arena, 0);
-        rc = ls_simulate(s, &so, &arena, &x, err);
+        rc = ls_simulate(ls_compared_scenario(s, c->policy[i % c->policies], &ddp), &so, &arena, &x, err);
         if (rc == LS_OK && !x.refusal.rule && x.run.complete) {
             cell->simulated = true;
             cell->sim_step_s = x.step_s;
@@ -147,6 +156,7 @@ static enum ls_code compare(const struct ls_cli *cli, const char *path, struct o
         rc = check_platform(s, o, arena, err);
     if (rc != LS_OK)
         return rc;
+    choose_policies(s, &o->compare);
     ls_progress_open(cli, &progress);
     o->compare.progress = show, o->compare.progress_self = &progress;
     rc = ls_compare_run(s, &o->compare, arena, r, err);
@@ -220,7 +230,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
 static const struct ls_option options[] = {
     { "out", "FOLDER", "where the results go; it must be new or empty" },
     { "overwrite", NULL, "replace an earlier comparison in that folder" },
-    { "policies", "LIST", "of root, per_layer, replicate (default: all three); root is what others are compared with" },
+    { "policies", "LIST", "of root, per_layer, replicate (default: these), ddp (replicated data parallelism instead of FSDP2); root is what others are compared with" },
     { "batches", "LIST", "of contract (as `execution:` says), uniform (all ranks alike), mixed (each its own); default uniform,mixed" },
     { "steps", "N", "measured steps of each run (default 10)" },
     { "warmup", "N", "steps before them, left out of every time (default 3)" },
@@ -239,6 +249,7 @@ static const struct ls_option options[] = {
 static const struct ls_example examples[] = {
     { "compare --out results scenarios/training/qwen3-vl.yaml", "all policies, uniform and mixed batches" },
     { "compare --policies root,replicate --batches contract --rounds 10 --out results FILE", "two policies, more pairs" },
+    { "compare --policies root,ddp --out results scenarios/training/qwen3-vl.yaml", "what sharding costs against replicas" },
     { "compare --no-report --out results FILE", "on a machine without gnuplot; `lockstep report results` on another" },
     { 0 },
 };

@@ -202,8 +202,6 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     bool gradients = s->kind != LS_PLAN_RAW;
     struct ls_nn_vlm *vlm = LS_NEW(arena, struct ls_nn_vlm, 1);
     size_t steps = o->steps ? (size_t)o->steps : 1;
-    if (s->level == LS_L3)
-        return ls_fail(err, LS_EINPUT, (struct ls_loc){ s->path, 0, 0 }, "the engine has no bound on kernels: level L3 cannot be replayed");
     /* Sharded parameters once, unsharded ones and gradients on every rank, all in about four bytes. */
     double ranks = (double)s->mesh.shard * (double)s->mesh.replicate;
     double bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * ranks);
@@ -233,14 +231,15 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     r->how.world = p->world;
     r->silent = p->silent;
     ls_replay_setup(s, &r->compiled, &r->assignment, &r->job, o->seed, arena, &r->setup);
-    struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = s->level == LS_L1,
+    struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .races = r->trained ? 0 : 1,
                                    .interrupted = &interrupted, .world = p->world, .accounting = !r->trained && bytes > DATA_MAX };
+    ls_replay_level(s, &e);
     r->accounting = e.accounting;
     gradients = gradients && !e.accounting && r->setup.params;
     rc = r->trained ? train(s, o, vlm, &e, arena, r, err) : ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
     if (rc != LS_OK || r->seen.observed.interrupted || !o->against || p->silent)
         return rc;
-    rc = ls_replay_predict(&r->setup, e.blocking, gradients, arena, &r->predicted, err);
+    rc = ls_replay_predict(&r->setup, &e, gradients, arena, &r->predicted, err);
     if (rc != LS_OK)
         return rc;
     r->calls = ls_replay_calls(&r->setup, &r->seen, &r->difference);

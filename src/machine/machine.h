@@ -91,6 +91,11 @@ LS_MUST_USE enum ls_code ls_machine_explore_starts(const struct ls_job *job, con
                                                    struct ls_arena *arena, struct ls_outcome *out, size_t *runs,
                                                    struct ls_error *err);
 
+/* The same, told of every run, until `see` says no. The outcome is the arena's until the next. *all: there are no more. */
+LS_MUST_USE enum ls_code ls_machine_each_start(const struct ls_job *job, const struct ls_run_options *options, size_t runs_max,
+                                               struct ls_arena *arena, bool (*see)(void *context, const struct ls_outcome *outcome),
+                                               void *context, size_t *runs, bool *all, struct ls_error *err);
+
 #define LS_RACE_KINDS(X)            \
     X(CONFLICT,   "conflict")       /* two accesses, one a write, unordered */                                     \
     X(FREED,      "freed")          /* a: access; b: free of memory that is reused before it */                    \

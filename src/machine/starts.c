@@ -29,8 +29,9 @@ static bool next_script(struct script *s)
     return true;
 }
 
-enum ls_code ls_machine_explore_starts(const struct ls_job *job, const struct ls_run_options *options, size_t runs_max,
-                                       struct ls_arena *arena, struct ls_outcome *out, size_t *runs, struct ls_error *err)
+enum ls_code ls_machine_each_start(const struct ls_job *job, const struct ls_run_options *options, size_t runs_max, struct ls_arena *arena,
+                                   bool (*see)(void *context, const struct ls_outcome *outcome), void *context, size_t *runs, bool *all,
+                                   struct ls_error *err)
 {
     struct script script = { 0 };
     struct ls_run_options o = *options;
@@ -38,19 +39,35 @@ enum ls_code ls_machine_explore_starts(const struct ls_job *job, const struct ls
     o.choose = choose;
     o.choose_context = &script;
     *runs = 0;
+    *all = false;
     enum ls_code rc = LS_OK;
     struct ls_arena_mark mark = ls_arena_mark(arena);
-    do {
+    for (bool more = true; more;) {
+        struct ls_outcome outcome;
         ls_arena_rewind(arena, mark);
-        rc = ls_machine_run(job, &o, arena, out, err);
+        rc = ls_machine_run(job, &o, arena, &outcome, err);
         ++*runs;
-        if (rc != LS_OK || out->verdict != LS_SAFE)
+        if (rc != LS_OK || !see(context, &outcome))
             break;
-        if (!next_script(&script))
-            break;
-        if (*runs >= runs_max)
-            out->verdict = LS_UNDECIDED;
-    } while (out->verdict == LS_SAFE);
+        *all = !next_script(&script);
+        more = !*all && *runs < runs_max;
+    }
     ls_vec_release(&script.at);
+    return rc;
+}
+
+static bool is_safe(void *context, const struct ls_outcome *outcome)
+{
+    *(struct ls_outcome *)context = *outcome;
+    return outcome->verdict == LS_SAFE;
+}
+
+enum ls_code ls_machine_explore_starts(const struct ls_job *job, const struct ls_run_options *options, size_t runs_max,
+                                       struct ls_arena *arena, struct ls_outcome *out, size_t *runs, struct ls_error *err)
+{
+    bool all;
+    enum ls_code rc = ls_machine_each_start(job, options, runs_max, arena, is_safe, out, runs, &all, err);
+    if (rc == LS_OK && out->verdict == LS_SAFE && !all)
+        out->verdict = LS_UNDECIDED;
     return rc;
 }

@@ -93,6 +93,14 @@ enum ls_code ls_replay_assignment(const struct ls_compiled *c, size_t steps, uin
     return ls_fail(err, LS_EINPUT, s->contract.at, "no run of '%s' was found in %d draws", s->contract.name ? s->contract.name : "the contract", TRIES_MAX);
 }
 
+void ls_replay_level(const struct ls_scenario *s, struct ls_engine_options *o)
+{
+    o->blocking = s->level == LS_L1;
+    o->resident = s->level == LS_L3;
+    o->kernels = s->kernels;
+    o->start = s->start;
+}
+
 static bool is_floating(enum ls_dtype d)
 {
     return d == LS_DTYPE_F64 || d == LS_DTYPE_F32 || d == LS_DTYPE_F16 || d == LS_DTYPE_BF16;
@@ -116,9 +124,8 @@ void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, c
                      uint64_t seed, struct ls_arena *arena, struct ls_engine_setup *out)
 {
     *out = (struct ls_engine_setup){ .job = job, .shard = 1, .mean = s->mean, .seed = seed };
-    /* The engine knows gradients of units, not of DDP's buckets, and which tokens go to which experts is no part of a program: order
-     * and bytes only. */
-    if (s->kind == LS_PLAN_RAW || s->ddp.present || c->plan.experts.ep > 1)
+    /* Which tokens go to which experts is no part of a program: order and bytes only. */
+    if (s->kind == LS_PLAN_RAW || c->plan.experts.ep > 1)
         return;
     const struct ls_plan *plan = &c->plan;
     const struct ls_model *m = plan->model;
@@ -149,8 +156,9 @@ void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, c
     out->params = m->params;
     out->unit = unit;
     out->units = plan->units;
-    out->shard = a->size[1];
-    out->hybrid = a->size[0] > 1;
+    out->buckets = c->ddp != NULL;
+    out->shard = out->buckets ? 1 : a->size[1];
+    out->hybrid = !out->buckets && a->size[0] > 1;
     out->sample = sample;
     out->model = m;
 }
@@ -220,26 +228,86 @@ enum ls_code ls_replay_run(const struct ls_engine_setup *setup, const struct ls_
         return rc;
     out->verdict = out->observed.outcome.verdict;
     out->program = ls_replay_memory(setup, &out->observed, arena, &out->memory_equal);
+    if (out->verdict == LS_SAFE && out->observed.races) {
+        out->verdict = out->observed.outcome.verdict = LS_RACE;
+        out->observed.outcome.a = out->observed.race->a;
+        out->observed.outcome.b = out->observed.race->b;
+    }
     if (out->verdict == LS_SAFE && gradients && out->symbolic.problem.present)
         rc = explain(setup, &with, arena, out, err);
-    return rc;
-}
-
-enum ls_code ls_replay_predict(const struct ls_engine_setup *setup, bool blocking, bool gradients, struct ls_arena *arena,
-                               struct ls_prediction *out, struct ls_error *err)
-{
-    struct ls_run_options o = { .level = blocking ? LS_L1 : LS_L2 };
-    *out = (struct ls_prediction){ 0 };
-    enum ls_code rc = ls_machine_run(setup->job, &o, arena, &out->outcome, err);
-    out->verdict = out->outcome.verdict;
-    if (rc == LS_OK && out->verdict == LS_SAFE && gradients && setup->params)
-        rc = ls_check_gradients(setup->job, setup->mean, &out->verdict, &out->share, err);
     return rc;
 }
 
 static bool same_at(struct ls_at a, struct ls_at b)
 {
     return a.rank == b.rank && a.segment == b.segment && a.op == b.op;
+}
+
+/* Places alone: what waits beside them is not compared. */
+static bool same_end(const struct ls_outcome *x, const struct ls_outcome *y)
+{
+    bool cycle = x->verdict == LS_HANG && x->cycle_count; /* of several shortest cycles through one place, any may be told */
+    return x->verdict == y->verdict && x->collectives == y->collectives && x->comm == y->comm && x->group == y->group && x->position == y->position &&
+           x->missing_rank == y->missing_rank && x->diff == y->diff && (cycle || (same_at(x->a, y->a) && same_at(x->b, y->b))) &&
+           (x->cycle_count == 0) == (y->cycle_count == 0);
+}
+
+struct ends { LS_VEC(struct ls_outcome) at; };
+
+static bool collect_end(void *context, const struct ls_outcome *outcome)
+{
+    struct ends *e = context;
+    for (size_t i = 0; i < e->at.count; i++)
+        if (same_end(&e->at.at[i], outcome))
+            return true;
+    ls_push(&e->at, *outcome);
+    struct ls_outcome *kept = &e->at.at[e->at.count - 1];
+    kept->pending = NULL, kept->cycle = NULL; /* the next run's */
+    kept->pending_count = 0;
+    return true;
+}
+
+/* Every order of starts, for small jobs. */
+static enum ls_code predict_starts(const struct ls_engine_setup *setup, const struct ls_run_options *o, struct ls_arena *arena,
+                                   struct ls_prediction *out, struct ls_error *err)
+{
+    enum { RUNS_MAX = 2000 }; /* as check/sweep.c */
+    struct ends ends = { 0 };
+    size_t runs, told = 0;
+    enum ls_code rc = ls_machine_each_start(setup->job, o, RUNS_MAX, arena, collect_end, &ends, &runs, &out->complete, err);
+    while (told + 1 < ends.at.count && ends.at.at[told].verdict == LS_SAFE)
+        told++;
+    if (rc == LS_OK) {
+        out->outcome = ends.at.at[told];
+        out->other = LS_NEW(arena, struct ls_outcome, ends.at.count + 1);
+        for (size_t i = 0; i < ends.at.count; i++)
+            if (i != told)
+                out->other[out->others++] = ends.at.at[i];
+    }
+    ls_vec_release(&ends.at);
+    return rc;
+}
+
+enum ls_code ls_replay_predict(const struct ls_engine_setup *setup, const struct ls_engine_options *e, bool gradients, struct ls_arena *arena,
+                               struct ls_prediction *out, struct ls_error *err)
+{
+    struct ls_run_options o = { .level = e->blocking ? LS_L1 : e->resident ? LS_L3 : LS_L2, .kernels = e->kernels, .start = e->start };
+    struct ls_race *race;
+    size_t races = 0;
+    *out = (struct ls_prediction){ .complete = true };
+    enum ls_code rc = e->resident && e->kernels && e->start == LS_START_ANY ? predict_starts(setup, &o, arena, out, err)
+                                                                            : ls_machine_run(setup->job, &o, arena, &out->outcome, err);
+    out->verdict = out->outcome.verdict;
+    if (rc == LS_OK && out->verdict == LS_SAFE && e->races)
+        rc = ls_machine_races(setup->job, 1, arena, &race, &races, err);
+    if (rc == LS_OK && races) {
+        out->race = *race;
+        out->verdict = out->outcome.verdict = LS_RACE;
+        out->outcome.a = race->a;
+        out->outcome.b = race->b;
+    } else if (rc == LS_OK && out->verdict == LS_SAFE && gradients && setup->params)
+        rc = ls_check_gradients(setup->job, setup->mean, &out->verdict, &out->share, err);
+    return rc;
 }
 
 static void print_at(const struct ls_engine_setup *s, struct ls_at at, struct ls_str *out)
@@ -255,6 +323,11 @@ static void print_at(const struct ls_engine_setup *s, struct ls_at at, struct ls
 bool ls_replay_agrees(const struct ls_engine_setup *setup, const struct ls_prediction *p, const struct ls_replay *r, struct ls_str *why)
 {
     const struct ls_outcome *x = &p->outcome, *y = &r->observed.outcome;
+    for (size_t i = 0; i < p->others; i++)
+        if (r->verdict == y->verdict && same_end(&p->other[i], y))
+            return true;
+    if (!p->complete)
+        return true;
     if (p->verdict != r->verdict) {
         ls_str_printf(why, "predicted %s, seen %s", ls_verdict_name(p->verdict), ls_verdict_name(r->verdict));
         return false;
@@ -267,6 +340,21 @@ bool ls_replay_agrees(const struct ls_engine_setup *setup, const struct ls_predi
                           ls_tables_name(setup->job->tables, p->share.param), p->share.rank, p->share.microbatch, p->share.found.num,
                           p->share.found.den, ls_tables_name(setup->job->tables, r->share.param), r->share.rank, r->share.microbatch,
                           r->share.found.num, r->share.found.den);
+        return same;
+    }
+    if (p->verdict == LS_RACE) {
+        const struct ls_race *f = &p->race, *g = r->observed.race;
+        bool same = f->kind == g->kind && f->buffer == g->buffer && same_at(f->a, g->a) && same_at(f->b, g->b);
+        if (!same) {
+            ls_str_printf(why, "predicted a race (%s): ", ls_race_kind_name(f->kind));
+            print_at(setup, f->a, why);
+            ls_str_add(why, " and ");
+            print_at(setup, f->b, why);
+            ls_str_printf(why, "; seen one (%s): ", ls_race_kind_name(g->kind));
+            print_at(setup, g->a, why);
+            ls_str_add(why, " and ");
+            print_at(setup, g->b, why);
+        }
         return same;
     }
     if (x->collectives != y->collectives || x->comm != y->comm || x->group != y->group || x->position != y->position) {

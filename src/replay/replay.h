@@ -15,8 +15,12 @@ LS_MUST_USE enum ls_code ls_replay_assignment(const struct ls_compiled *c, size_
 void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, const struct ls_assignment *a, const struct ls_job *job,
                      uint64_t seed, struct ls_arena *arena, struct ls_engine_setup *out);
 
+/* L1, L2 or L3, as the scenario says. */
+void ls_replay_level(const struct ls_scenario *s, struct ls_engine_options *o);
+
 struct ls_replay {
-    enum ls_verdict verdict;         /* seen: as outcome.verdict; LOST_GRADIENT and WRONG_SCALE from the reduced gradients */
+    enum ls_verdict verdict;         /* seen: as outcome.verdict; RACE from the order of accesses (options.races), LOST_GRADIENT and
+                                        WRONG_SCALE from the reduced gradients */
     struct ls_observed observed;
     struct ls_symbolic symbolic;     /* not for raw programs */
     struct ls_share_problem share;   /* LOST_GRADIENT, WRONG_SCALE */
@@ -33,11 +37,20 @@ LS_MUST_USE enum ls_code ls_replay_run(const struct ls_engine_setup *setup, cons
  * and optimizer states are the interpreter's, activations and temporary memory the mathematics'. Owned by the arena. */
 struct ls_memory *ls_replay_memory(const struct ls_engine_setup *setup, const struct ls_observed *seen, struct ls_arena *arena, bool *equal);
 
-/* What the machine and the gradient check say of the same job. */
-struct ls_prediction { enum ls_verdict verdict; struct ls_outcome outcome; struct ls_share_problem share; };
-LS_MUST_USE enum ls_code ls_replay_predict(const struct ls_engine_setup *setup, bool blocking, bool gradients, struct ls_arena *arena,
-                                           struct ls_prediction *out, struct ls_error *err);
-/* The same verdict at the same place: op, unit and rank. *why: the first difference. */
+/* What the machine, its search for races (o->races) and the gradient check say of the same job. */
+struct ls_prediction {
+    enum ls_verdict verdict;         /* of the outcome that is told: the first unsafe one, if there is any */
+    struct ls_outcome outcome;
+    struct ls_race race;             /* RACE: the first one */
+    struct ls_share_problem share;
+    /* L3, where kernels may start in any order: every way in which a run can end, without those told already. */
+    struct ls_outcome *other; size_t others;
+    bool complete;                   /* there are no more; always, where the order does not matter */
+};
+LS_MUST_USE enum ls_code ls_replay_predict(const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients,
+                                           struct ls_arena *arena, struct ls_prediction *out, struct ls_error *err);
+/* The same verdict at the same place: op, unit and rank. *why: the first difference. At L3 with any order of starts: one of the ends
+ * predicted; what was predicted incompletely, nothing contradicts. */
 bool ls_replay_agrees(const struct ls_engine_setup *setup, const struct ls_prediction *p, const struct ls_replay *r, struct ls_str *why);
 /* Were the calls made those of the program, op for op? After a run that completed, all of them. */
 bool ls_replay_calls(const struct ls_engine_setup *setup, const struct ls_replay *r, struct ls_str *why);

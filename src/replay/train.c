@@ -410,8 +410,9 @@ enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_o
     }
     struct clock k = { .c = c, .out = out, .step_of = step_of, .steps = steps, .ranks = ranks, .end = LS_NEW(arena, uint64_t, steps * ranks + 1),
                        .updated = LS_NEW(arena, bool, steps * ranks + 1), .timeline = o->timeline };
-    struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .blocking = c->scenario->level == LS_L1,
+    struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like,
                                    .interrupted = o->interrupted, .world = o->world, .math = &ls_math_nn, .math_context = &t, .span = on_span, .span_context = &k };
+    ls_replay_level(c->scenario, &e);
     ls_nn_set_threads(o->blas_threads);
     uint64_t zero = 0;
     enum ls_code rc = o->world ? start_together(o->world, &zero, err) : LS_OK;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const ls_compared_policy[LS_COMPARED_POLICIES] = { [LS_FROZEN_ROOT] = "root", [LS_FROZEN_PER_LAYER] = "per_layer",
-                                                               [LS_FROZEN_REPLICATE] = "replicate" };
+const char *const ls_compared_policy[LS_COMPARED_POLICIES] = { [LS_COMPARED_ROOT] = "root", [LS_COMPARED_PER_LAYER] = "per_layer",
+                                                               [LS_COMPARED_REPLICATE] = "replicate", [LS_COMPARED_DDP] = "ddp" };
 
 #define NAME(id, name, execution) name,
 #define EXECUTION(id, name, execution) execution,
@@ -20,10 +20,18 @@ static const int batches_execution[] = { LS_COMPARED_BATCHES(EXECUTION) };
 
 const char *ls_compared_batches_name(enum ls_compared_batches b) { return batches_name[b]; }
 
-struct ls_variant ls_compared_variant(enum ls_frozen policy, enum ls_compared_batches batches)
+const struct ls_scenario *ls_compared_scenario(const struct ls_scenario *s, enum ls_compared_policy policy, struct ls_scenario *ddp)
+{
+    if (policy != LS_COMPARED_DDP)
+        return s;
+    ls_scenario_as_ddp(s, ddp);
+    return ddp;
+}
+
+struct ls_variant ls_compared_variant(enum ls_compared_policy policy, enum ls_compared_batches batches)
 {
     struct ls_variant v = LS_AS_WRITTEN;
-    v.frozen_sharding = (int)policy;
+    v.frozen_sharding = policy == LS_COMPARED_DDP ? -1 : (int)policy;
     v.execution = batches_execution[batches];
     return v;
 }
@@ -32,6 +40,7 @@ struct ls_variant ls_compared_variant(enum ls_frozen policy, enum ls_compared_ba
 struct trainee { struct ls_train_case c; bool ready; };
 struct comparison {
     const struct ls_scenario *s;
+    struct ls_scenario ddp;
     const struct ls_compare_options *o;
     struct ls_arena *arena;
     struct ls_result *out;
@@ -93,13 +102,14 @@ static const char *text_of_outcome(struct comparison *x, const struct ls_replay 
 }
 
 /* The run as check executed it: its plan is the variant's, which the file does not say. */
-static enum ls_code replay_witness(struct comparison *x, const struct ls_assessment *a, struct ls_result_cell *c)
+static enum ls_code replay_witness(struct comparison *x, const struct ls_scenario *s, const struct ls_assessment *a, struct ls_result_cell *c)
 {
     const struct ls_witness *w = a->check.witness;
     struct ls_engine_setup setup;
     struct ls_replay seen;
-    struct ls_engine_options e = { .seed = x->o->seed, .blocking = x->s->level == LS_L1, .interrupted = x->o->interrupted };
-    ls_replay_setup(x->s, &a->compiled, &w->assignment, &w->job, x->o->seed, x->arena, &setup);
+    struct ls_engine_options e = { .seed = x->o->seed, .races = 1, .interrupted = x->o->interrupted };
+    ls_replay_level(s, &e);
+    ls_replay_setup(s, &a->compiled, &w->assignment, &w->job, x->o->seed, x->arena, &setup);
     enum ls_code rc = ls_replay_run(&setup, &e, true, x->arena, &seen, x->err);
     if (rc == LS_OK && !seen.observed.interrupted) {
         c->replayed = LS_REPLAYED_WITNESS;
@@ -109,19 +119,20 @@ static enum ls_code replay_witness(struct comparison *x, const struct ls_assessm
     return rc;
 }
 
-static enum ls_code judge(struct comparison *x, struct ls_result_cell *c, enum ls_frozen policy, enum ls_compared_batches batches)
+static enum ls_code judge(struct comparison *x, struct ls_result_cell *c, enum ls_compared_policy policy, enum ls_compared_batches batches)
 {
+    const struct ls_scenario *s = ls_compared_scenario(x->s, policy, &x->ddp);
     struct ls_assessment a;
     struct ls_str line = { 0 };
     struct ls_assess_options o = { .variant = ls_compared_variant(policy, batches), .force = x->o->force };
     o.check.gradients = o.check.races = true;
     *c = (struct ls_result_cell){ .policy = ls_compared_policy[policy], .batches = ls_compared_batches_name(batches), .replay_text = "" };
     tell(x, c, "check");
-    enum ls_code rc = ls_assess(x->s, &o, x->arena, &a, x->err);
+    enum ls_code rc = ls_assess(s, &o, x->arena, &a, x->err);
     if (rc != LS_OK)
         return rc;
     c->check = a.verdict;
-    ls_assessment_line(x->s, &a, &line);
+    ls_assessment_line(s, &a, &line);
     c->check_text = kept(x->arena, &line);
     const struct ls_plan *plan = &a.compiled.plan;
     c->units.at = LS_NEW(x->arena, const char *, plan->units + 1);
@@ -137,12 +148,9 @@ static enum ls_code judge(struct comparison *x, struct ls_result_cell *c, enum l
     case LS_UNDECIDED:
         c->replay_text = "check reached its limits without a verdict";
         break;
-    case LS_RACE:
-        c->replay_text = "races are not replayed";
-        break;
-    case LS_HANG: case LS_MISMATCH: case LS_MISPAIRING: case LS_LOST_GRADIENT: case LS_WRONG_SCALE: case LS_LAYOUT: case LS_ERROR: case LS_OOM:
+    case LS_HANG: case LS_RACE: case LS_MISMATCH: case LS_MISPAIRING: case LS_LOST_GRADIENT: case LS_WRONG_SCALE: case LS_LAYOUT: case LS_ERROR: case LS_OOM:
         if (a.check.witness)
-            rc = replay_witness(x, &a, c);
+            rc = replay_witness(x, s, &a, c);
         break;
     case LS_VERDICT_COUNT:
         break;
@@ -166,13 +174,13 @@ static bool same_samples(const struct ls_train_case *a, const struct ls_train_ca
     return a->assignment->rounds == b->assignment->rounds && memcmp(a->setup->sample, b->setup->sample, n * sizeof *a->setup->sample) == 0;
 }
 
-static enum ls_code get_ready(struct comparison *x, size_t first, size_t index, enum ls_frozen policy, enum ls_compared_batches batches)
+static enum ls_code get_ready(struct comparison *x, size_t first, size_t index, enum ls_compared_policy policy, enum ls_compared_batches batches)
 {
     struct ls_loc whole = { x->s->path, 0, 0 };
     struct trainee *t = &x->trainee[index];
     struct ls_variant v = ls_compared_variant(policy, batches);
     struct ls_train_options o = training(x);
-    enum ls_code rc = ls_train_prepare(x->s, &v, &o, x->arena, &t->c, x->err);
+    enum ls_code rc = ls_train_prepare(ls_compared_scenario(x->s, policy, &x->ddp), &v, &o, x->arena, &t->c, x->err);
     t->ready = true; /* released in any case */
     if (rc != LS_OK)
         return rc;
@@ -419,8 +427,8 @@ static enum ls_code describe(struct comparison *x)
     r->schedule = x->o->free ? "a thread per host thread and stream" : "coroutines on one thread";
     r->baseline = ls_compared_policy[x->o->policy[0]];
     for (size_t i = 0; i < x->o->policies; i++)
-        if (x->o->policy[i] == LS_FROZEN_ROOT)
-            r->baseline = ls_compared_policy[LS_FROZEN_ROOT];
+        if (x->o->policy[i] == LS_COMPARED_ROOT)
+            r->baseline = ls_compared_policy[LS_COMPARED_ROOT];
     r->categories.at = LS_NEW(x->arena, const char *, LS_CATEGORY_COUNT);
     for (size_t i = 0; i < LS_CATEGORY_COUNT; i++)
         r->categories.at[r->categories.count++] = ls_category_name((enum ls_category)i);
@@ -436,8 +444,13 @@ enum ls_code ls_compare_run(const struct ls_scenario *s, const struct ls_compare
     *out = (struct ls_result){ .cell = LS_NEW(arena, struct ls_result_cell, o->policies * o->kinds) };
     if (s->kind != LS_PLAN_POLICY)
         return ls_fail(err, LS_EINPUT, whole, "this scenario lists its %s itself: there are no policies to compare", s->kind == LS_PLAN_RAW ? "operations" : "units");
+    for (size_t i = 0; i < o->policies; i++)
+        if (o->policy[i] == LS_COMPARED_DDP && s->mesh.replicate > 1)
+            return ls_fail(err, LS_EINPUT, whole, "ddp is compared with one set of shards: over %zu replicas gradients are summed in another order", s->mesh.replicate);
+        else if (o->policy[i] != LS_COMPARED_DDP && s->ddp.present)
+            return ls_fail(err, LS_EINPUT, whole, "this scenario has 'strategy: ddp', which has no '%s': only ddp can be measured", ls_compared_policy[o->policy[i]]);
     if (s->level == LS_L3)
-        return ls_fail(err, LS_EINPUT, whole, "the engine has no bound on kernels: level L3 cannot be trained");
+        return ls_fail(err, LS_EINPUT, whole, "whether kernels fit at level L3 is a question for replay: compare trains at L1 and L2");
     x.s = s, x.o = o, x.arena = arena, x.out = out, x.err = err;
     ls_compare_environment(arena, out);
     struct ls_nn_vlm *vlm = LS_NEW(arena, struct ls_nn_vlm, 1);

@@ -19,11 +19,13 @@ enum ls_compared_batches { LS_COMPARED_BATCHES(LS_COMPARED_BATCHES_ENUM) LS_COMP
 #undef LS_COMPARED_BATCHES_ENUM
 const char *ls_compared_batches_name(enum ls_compared_batches b);
 
-enum { LS_COMPARED_POLICIES = 3 };
-extern const char *const ls_compared_policy[LS_COMPARED_POLICIES]; /* index = enum ls_frozen */
+/* The policies of frozen modules, as enum ls_frozen counts them; and DDP in place of FSDP2 (ls_scenario_as_ddp). */
+enum ls_compared_policy { LS_COMPARED_ROOT = LS_FROZEN_ROOT, LS_COMPARED_PER_LAYER = LS_FROZEN_PER_LAYER, LS_COMPARED_REPLICATE = LS_FROZEN_REPLICATE,
+                          LS_COMPARED_DDP, LS_COMPARED_POLICIES };
+extern const char *const ls_compared_policy[LS_COMPARED_POLICIES];
 
 struct ls_compare_options {
-    enum ls_frozen policy[LS_COMPARED_POLICIES]; size_t policies;     /* in order; the first is the baseline, unless root is among them */
+    enum ls_compared_policy policy[LS_COMPARED_POLICIES]; size_t policies;     /* in order; the first is the baseline, unless root is among them */
     enum ls_compared_batches batches[LS_COMPARED_BATCHES_COUNT]; size_t kinds;
     uint64_t seed, steps, warmup, rounds;  /* rounds: runs of each safe cell */
     unsigned blas_threads;
@@ -31,11 +33,13 @@ struct ls_compare_options {
     const volatile sig_atomic_t *interrupted;
     void (*progress)(void *self, const char *what); void *progress_self; /* may be NULL */
 };
-struct ls_variant ls_compared_variant(enum ls_frozen policy, enum ls_compared_batches batches);
+/* A cell's plan: the scenario, or in *ddp the same under DDP; and its variant. */
+struct ls_variant ls_compared_variant(enum ls_compared_policy policy, enum ls_compared_batches batches);
+const struct ls_scenario *ls_compared_scenario(const struct ls_scenario *s, enum ls_compared_policy policy, struct ls_scenario *ddp);
 
 /* Fills all of *out but version, build, compiler, platform and what is simulated. Sizes of the mesh must be given. Owned by `arena`.
  * Interrupted: LS_OK, and *interrupted says so; *out is then incomplete.
- *   errors  LS_EINPUT: a scenario that has no policies, a model that the engine cannot compute; LS_EBACKEND: memory, threads; runs of
+ *   errors  LS_EINPUT: a scenario that has no policies, DDP beside replicas of shards (whose sums have another order), a model that the engine cannot compute; LS_EBACKEND: memory, threads; runs of
  *           one cell that disagree about memory, or policies that would be given different batches */
 LS_MUST_USE enum ls_code ls_compare_run(const struct ls_scenario *s, const struct ls_compare_options *o, struct ls_arena *arena,
                                         struct ls_result *out, struct ls_error *err);

@@ -260,3 +260,13 @@ void ls_compiled_release(struct ls_compiled *c)
     free(c->arena);
     *c = (struct ls_compiled){ 0 };
 }
+
+void ls_scenario_as_ddp(const struct ls_scenario *s, struct ls_scenario *out)
+{
+    *out = *s;
+    out->mesh.shard = s->mesh.shard * s->mesh.replicate;
+    out->mesh.replicate = 1;
+    out->ddp = (struct ls_ddp){ .present = true, .find_unused = s->specs.count > 0, .broadcast_buffers = true, .at = { s->path, 0, 0 } };
+    if (s->ddp.present)
+        out->ddp = s->ddp;
+}

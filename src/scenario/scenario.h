@@ -73,6 +73,10 @@ LS_MUST_USE enum ls_code ls_scenario_read(const char *text, size_t length, const
  * $LOCKSTEP_SCENARIOS, both also below `folder`. NULL: nowhere. */
 const char *ls_scenario_find(const char *path, const char *folder, struct ls_arena *arena);
 
+/* The same model, batches and steps under DistributedDataParallel, on as many ranks: with buckets of the default size, and unused
+ * parameters looked for where the model has conditional modules. Sizes are given. Shares all storage with *s. */
+void ls_scenario_as_ddp(const struct ls_scenario *s, struct ls_scenario *out);
+
 /* A scenario compiled: the plan, the letters and the system to check. For raw programs plan and letters are empty. Its parts
  * point into it: it must not be moved. */
 struct ls_compiled {

@@ -11,7 +11,7 @@ int main(void)
     struct ls_str why = { 0 };
     int rc = 0;
     for (uint64_t seed; rc == 0 && campaign_next(&c, &seed);)
-        if (!replaying_seed(&t, seed, 10, &why) || !replaying_seed(&t, seed, 0, &why)) {
+        if (!replaying_seed(&t, seed, 10, &why) || !replaying_seed(&t, seed, 0, &why) || !replaying_job(&t, seed, &why)) {
             printf("seed %llu: %s\n", (unsigned long long)seed, ls_str_text(&why));
             rc = 1;
         }

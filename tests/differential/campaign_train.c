@@ -72,7 +72,7 @@ static bool one(struct counts *n, uint64_t seed, struct ls_str *why)
     struct ls_prediction p;
     draw(&random, &table, &x);
     bool good = training_load(&j, &x, why) && training_go(&j, &x.o, why);
-    if (good && ls_replay_predict(j.c.setup, false, true, &j.arena, &p, &err) != LS_OK) {
+    if (good && ls_replay_predict(j.c.setup, &(struct ls_engine_options){ 0 }, true, &j.arena, &p, &err) != LS_OK) {
         ls_str_add(why, err.text);
         good = false;
     }

@@ -10,6 +10,7 @@ int main(void)
     static const char *const catalogue[] = {
         "conditional-tower/b02-skip", "conditional-tower/b03-dummy-linked", "gradients/b42-ignored-trainable", "raw/unagreed-branch",
         "raw/three-groups-ring", "mixed-media/per-layer", "hsdp/frozen-per-layer-any",
+        "races/reduce-input-reused", "raw/two-comms-opposite", "raw/issue-order-free",
     };
     static const char *const trained[] = { "training/gemma3-per-layer-mixed-dummy", "training/ministral3-root-uniform" };
     struct ls_world *w = together_open();
@@ -32,7 +33,7 @@ int main(void)
         together_agree(w, replaying_training(&t, path.text, i == 1, &why), &why);
     }
     replaying_print(&t, "in several processes");
-    bool all = t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.seen[LS_HANG] && t.seen[LS_LOST_GRADIENT] && t.together > 8;
+    bool all = t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.seen[LS_HANG] && t.seen[LS_LOST_GRADIENT] && t.seen[LS_RACE] && t.together > 8;
     if (!all)
         ls_str_add(&why, "not every kind of outcome occurred\n");
     together_agree(w, all, &why);

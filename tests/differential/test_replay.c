@@ -27,6 +27,19 @@ Test(replay, random_scenarios_under_seeded_schedules)
     ls_str_release(&why);
 }
 
+/* Jobs without a model: what kernels that are resident, and accesses without an order, do. */
+Test(replay, random_jobs_at_every_level)
+{
+    struct replaying t = { 0 };
+    struct ls_str why = { 0 };
+    for (uint64_t seed = 1; seed <= scenarios(600); seed++)
+        cr_assert(replaying_job(&t, seed, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
+    replaying_print(&t, "random jobs");
+    cr_assert(t.seen[LS_RACE] > 100 && t.seen[LS_SAFE] > 100 && t.seen[LS_HANG] > 100 && t.seen[LS_MISMATCH] > 10);
+    cr_assert(t.races > 1000 && t.bounded > 1000 && t.orders > 10 && t.unsupported < t.schedules / 100);
+    ls_str_release(&why);
+}
+
 /* Partial sums of three microbatches, added before the all_reduce over replicas; small reshard groups; dtypes that differ between
  * units and between gathering and reducing. Random scenarios meet these seldom. */
 Test(replay, data_of_rare_plans)
@@ -87,5 +100,10 @@ Test(replay, catalogue, .timeout = 600)
     size_t files = 0;
     walk(LS_SOURCE_DIR "/scenarios", &t, &files);
     cr_assert(files > 50);
+    /* Whatever check calls unsafe was seen to fail that way; nothing but a refusal at set-up is left out. */
+    static const enum ls_verdict kind[] = { LS_HANG, LS_MISMATCH, LS_MISPAIRING, LS_LOST_GRADIENT, LS_WRONG_SCALE, LS_RACE, LS_ERROR };
+    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
+        cr_expect(t.files[kind[i]] && t.seen[kind[i]] >= t.files[kind[i]] - t.unseen[kind[i]], "%s", ls_verdict_name(kind[i]));
+    cr_expect(t.left_out[REPLAYING_UNDECIDED] == 0 && t.left_out[REPLAYING_REFUSED] == t.files[LS_SETUP_ERROR]);
     replaying_print(&t, "catalogue");
 }

@@ -69,6 +69,8 @@ static const char *const cases[][2] = {
     { "compare_no_out", "compare scenarios/training/qwen3-vl.yaml" },
     { "compare_policy_twice", "compare --policies root,root --out build/no-such scenarios/training/qwen3-vl.yaml" },
     { "compare_not_empty", "compare --out tests/data scenarios/training/qwen3-vl.yaml" },
+    { "compare_ddp_units", "compare --policies ddp,root --out build/no-such --no-report scenarios/ddp/accumulation.yaml" },
+    { "compare_ddp_hybrid", "compare --policies ddp --out build/no-such --no-report scenarios/hsdp/frozen-per-layer-any.yaml" },
     { "compare_raw_program", "compare --out build/no-such --no-report scenarios/raw/agreed-branch.yaml" },
     { "compare_no_operator", "compare --out build/no-such --no-report scenarios/mixed-media/root.yaml" },
     { "report_help", "report --help" },

@@ -47,12 +47,12 @@ static bool run_once(struct replaying *t, const struct ls_engine_setup *setup, c
     struct ls_replay r;
     struct ls_error err = { 0 };
     gradients = gradients && setup->params && !o->accounting && !fault; /* a fault on one rank leaves it its own idea of its gradients */
-    enum ls_code predicted = ls_replay_predict(setup, o->blocking, gradients, arena, &p, &err);
+    enum ls_code predicted = ls_replay_predict(setup, o, gradients, arena, &p, &err);
     if (predicted != LS_OK)
         return wrong(why, "not predicted", err.text);
     if (ls_replay_run(setup, o, gradients, arena, &r, &err) != LS_OK)
         return wrong(why, "not run", err.text);
-    t->seen[r.verdict]++;
+    t->seen[t->last = r.verdict]++;
     t->schedules++;
     t->gradients += r.symbolic.gradients;
     t->elements += r.symbolic.parameters;
@@ -207,7 +207,7 @@ bool replaying_seed(struct replaying *t, uint64_t seed, unsigned schedules, stru
     t->faults += fault;
     ls_replay_setup(&s, &c, &a, &job, seed, &arena, &setup);
     for (unsigned i = 0; i < (schedules ? schedules : 1) && ok; i++) {
-        struct ls_engine_options o = { .free = !schedules, .seed = i ? ls_hash_mix(seed, i) : 0, .poison = true };
+        struct ls_engine_options o = { .free = !schedules, .seed = i ? ls_hash_mix(seed, i) : 0, .poison = true, .races = 4 };
         ok = run_once(t, &setup, &o, true, fault, &arena, why);
         if (!ok)
             ls_str_printf(why, "schedule %u, %zu ranks, %zu x %zu\n", i, job.ranks, a.size[0], a.size[1]);
@@ -221,6 +221,22 @@ out:
     ls_names_close(names);
     ls_arena_release(&arena);
     return ok;
+}
+
+/* Under several schedules; at L3, where the order of starts decides, until one ends as it should. */
+static bool run_schedules(struct replaying *t, const struct ls_engine_setup *setup, const struct ls_engine_options *options, bool gradients,
+                          enum ls_verdict want, struct ls_arena *arena, struct ls_str *why)
+{
+    enum { SCHEDULES = 3, STARTS_MAX = 1000 };
+    struct ls_engine_options o = *options;
+    bool any = o.resident && o.kernels && o.start == LS_START_ANY && want != LS_UNDECIDED && want != LS_SAFE, met = false;
+    for (uint64_t seed = 0; seed < (o.accounting ? 1 : SCHEDULES) || (any && !met && seed < STARTS_MAX); seed++) {
+        o.seed = seed;
+        if (!run_once(t, setup, &o, gradients, false, arena, why))
+            return false;
+        met = met || t->last == want;
+    }
+    return !any || met || wrong(why, "no order of starts ended as predicted", ls_verdict_name(want));
 }
 
 static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const struct ls_variant *variant, enum ls_verdict want,
@@ -244,22 +260,23 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
         return wrong(why, "not compiled", err.text);
     bool ok = true, gradients = s->kind != LS_PLAN_RAW;
     uint64_t bytes = s->kind == LS_PLAN_RAW ? 0 : 4 * ls_model_elements(&s->model);
-    struct ls_engine_options o = { .poison = true, .blocking = s->level == LS_L1, .accounting = bytes > bytes_max };
+    struct ls_engine_options o = { .poison = true, .races = 4, .accounting = bytes > bytes_max };
+    ls_replay_level(s, &o);
     if (c.refusal.rule) {
         t->refused++;
     } else if (ls_replay_assignment(&c, 1, 1, arena, &a, &err) != LS_OK || ls_system_job(&c.system, &a, arena, &job, &err) != LS_OK) {
         ok = wrong(why, "no run", err.text);
     } else {
         ls_replay_setup(s, &c, &a, &job, 1, arena, &setup);
-        for (uint64_t seed = 0; seed < (o.accounting ? 1 : 3) && ok; seed++) {
-            o.seed = seed;
-            ok = run_once(t, &setup, &o, gradients, false, arena, why);
-        }
-        if (ok && want != LS_UNDECIDED && !((o.accounting || !setup.params) && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE))) {
-            ok = ls_replay_predict(&setup, o.blocking, gradients, arena, &p, &err) == LS_OK && p.verdict == want;
+        bool unseen = (o.accounting || !setup.params) && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE);
+        t->left_out[REPLAYING_NO_DATA] += unseen;
+        t->unseen[want] += unseen;
+        if (want != LS_UNDECIDED && !unseen) {
+            ok = ls_replay_predict(&setup, &o, gradients, arena, &p, &err) == LS_OK && p.verdict == want;
             if (!ok)
                 wrong(why, ls_verdict_name(want), ls_verdict_name(p.verdict));
         }
+        ok = ok && run_schedules(t, &setup, &o, gradients, want, arena, why);
     }
     ls_compiled_release(&c);
     return ok;
@@ -280,8 +297,10 @@ bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, e
     o.check.races = true;
     bool ok = true, assessed = false, loaded = ls_scenario_load(path, &arena, names, &s, &err) == LS_OK;
     enum { RANKS_MAX = 64, FEWER = 8 }; /* jobs of thousands of ranks are for the simulator: the same plan on fewer */
-    if (loaded && s.batch.execution != LS_EXEC_TABLE && s.mesh.shard > RANKS_MAX)
+    if (loaded && s.batch.execution != LS_EXEC_TABLE && s.mesh.shard > RANKS_MAX) {
         s.mesh.shard = FEWER;
+        t->left_out[REPLAYING_OTHERS]++;
+    }
     if (loaded && repairs == REPLAYING_SMALL)
         o.repairs = s.kind != LS_PLAN_RAW && 4 * ls_model_elements(&s.model) <= bytes_max;
     if (!loaded || ls_assess(&s, &o, &arena, &a, &err) != LS_OK) {
@@ -289,25 +308,27 @@ bool replaying_file(struct replaying *t, const char *path, uint64_t bytes_max, e
         goto out;
     }
     assessed = true;
-    /* What an outcome of a run cannot show: L3 slots, races; refusals run nothing. */
-    if (a.verdict == LS_SETUP_ERROR || a.verdict == LS_RACE || a.verdict == LS_UNDECIDED || s.level == LS_L3)
+    t->files[a.verdict]++;
+    if (a.verdict == LS_SETUP_ERROR || a.verdict == LS_UNDECIDED) {
+        t->left_out[a.verdict == LS_UNDECIDED ? REPLAYING_UNDECIDED : REPLAYING_REFUSED]++;
         goto out;
+    }
     if (a.verdict == LS_SAFE) {
         ok = replay_scenario(t, &s, &as_written, LS_SAFE, bytes_max, &arena, why);
-    } else if (a.check.witness && s.kind != LS_PLAN_RAW) {
+    } else if (!a.check.witness) {
+        ok = wrong(why, path, "unsafe, without a run that fails");
+    } else if (s.kind != LS_PLAN_RAW) {
         if (ls_witness_scenario(&s, &a, &arena, &text, &err) != LS_OK ||
             ls_scenario_read(text.text, text.length, path, &arena, names, &w, &err) != LS_OK)
             ok = wrong(why, path, err.text);
         else
             ok = replay_scenario(t, &w, &as_written, a.verdict, bytes_max, &arena, why);
-    } else if (a.check.witness) {
+    } else {
         struct ls_engine_setup setup;
-        struct ls_engine_options run = { .poison = true, .blocking = s.level == LS_L1 };
+        struct ls_engine_options run = { .poison = true, .races = 4 };
+        ls_replay_level(&s, &run);
         ls_replay_setup(&s, &a.compiled, &a.check.witness->assignment, &a.check.witness->job, 1, &arena, &setup);
-        for (uint64_t seed = 0; seed < 3 && ok; seed++) {
-            run.seed = seed;
-            ok = run_once(t, &setup, &run, false, false, &arena, why);
-        }
+        ok = run_schedules(t, &setup, &run, false, a.verdict, &arena, why) && (t->last == a.verdict || run.resident || wrong(why, path, "another verdict"));
     }
     for (size_t i = 0; i < a.repairs && ok; i++) {
         struct ls_scenario again;
@@ -388,6 +409,7 @@ bool replaying_text(struct replaying *t, const char *text, const char *path, str
     return ok;
 }
 
+#define REPLAYING_TEXT(id, text) text,
 void replaying_print(const struct replaying *t, const char *what)
 {
     if (t->world)
@@ -399,6 +421,17 @@ void replaying_print(const struct replaying *t, const char *what)
     for (size_t v = 0; v < LS_VERDICT_COUNT; v++)
         if (t->seen[v])
             printf(" %s %zu", ls_verdict_name((enum ls_verdict)v), t->seen[v]);
+    printf("\n");
+    if (t->bounded)
+        printf("  %zu runs at L3, %zu where the order of starts matters; %zu races compared; %zu jobs that the engine does not run\n", t->bounded, t->orders,
+               t->races, t->unsupported);
+    for (size_t v = 0, any = 0; v < LS_VERDICT_COUNT; v++)
+        if (t->files[v])
+            printf("%s %s %zu", any++ ? "" : "  files by verdict:", ls_verdict_name((enum ls_verdict)v), t->files[v]);
+    static const char *const text[] = { REPLAYING_LEFT_OUT(REPLAYING_TEXT) };
+    for (size_t i = 0; i < REPLAYING_LEFT_OUT_COUNT; i++)
+        if (t->left_out[i])
+            printf("\n  %zu: %s", t->left_out[i], text[i]);
     printf("\n");
     fflush(stdout);
 }

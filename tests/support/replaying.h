@@ -4,8 +4,21 @@
 
 #include "replay/train.h"
 
+/* Why a scenario file was not run, or not as far as it could be. */
+#define REPLAYING_LEFT_OUT(X)                                                                                                     \
+    X(REFUSED, "refused at set-up: no program exists")                                                                            \
+    X(UNDECIDED, "check has no verdict")                                                                                          \
+    X(OTHERS, "the run is of thousands of ranks: replayed on fewer")                                                              \
+    X(NO_DATA, "the model does not fit: order and bytes only, a wrong gradient is not seen")
+#define REPLAYING_ENUM(id, text) REPLAYING_##id,
+enum replaying_left_out { REPLAYING_LEFT_OUT(REPLAYING_ENUM) REPLAYING_LEFT_OUT_COUNT };
+
 struct replaying {
     size_t seen[LS_VERDICT_COUNT], refused, schedules, gradients, faults, elements;
+    size_t files[LS_VERDICT_COUNT], unseen[LS_VERDICT_COUNT]; /* scenario files by check's verdict; NO_DATA hides that of so many */
+    size_t left_out[REPLAYING_LEFT_OUT_COUNT];
+    enum ls_verdict last;            /* of the last run */
+    size_t races, bounded, orders, unsupported; /* replaying_job: races compared, runs at L3, those where the order of starts matters */
     /* In: each run once more, spread over several processes (processes.h) that all must see the same; once under nccl_like, too. */
     bool spread;
     size_t spreads, messages;
@@ -18,6 +31,9 @@ struct replaying {
 /* A random scenario with sizes, a random run of it, sometimes with a fault in one rank's program; under `schedules` seeded
  * schedules (0: in threads). False, and *why, if something predicted was not seen. */
 bool replaying_seed(struct replaying *t, uint64_t seed, unsigned schedules, struct ls_str *why);
+
+/* A random job without a model, with buffers: at L1, L2 (races compared one by one) or L3, under several schedules. */
+bool replaying_job(struct replaying *t, uint64_t seed, struct ls_str *why);
 
 /* A scenario file: its witness if it has one, else a run of it; then every repair found. Models above `bytes_max` run without data. */
 enum replaying_repairs { REPLAYING_NONE, REPLAYING_SMALL /* of models that run with data */, REPLAYING_ALL };

@@ -29,7 +29,10 @@ bool training_load(struct training *j, const struct training_setting *x, struct 
                   x->peft ? ", peft: " : "", x->peft ? x->peft : "");
     if (x->freeze)
         ls_str_printf(s, "freeze_config: %s\n", x->freeze);
-    ls_str_printf(s, "distributed:\n  strategy: fsdp2\n  rules: automodel\n  dp_size: %u\n  dp_replicate_size: %u\n  mp_policy: %s\n%s"
+    if (strcmp(x->policy, "ddp") == 0)
+        ls_str_printf(s, "distributed:\n  strategy: ddp\n  dp_size: %u\n%s", x->ranks ? x->ranks : 1, x->distributed ? x->distributed : "");
+    else
+        ls_str_printf(s, "distributed:\n  strategy: fsdp2\n  rules: automodel\n  dp_size: %u\n  dp_replicate_size: %u\n  mp_policy: %s\n%s"
                   "  multimodal: {frozen_sharding: %s}\n",
                   x->ranks ? x->ranks : 1, x->replicas ? x->replicas : 1, x->dtypes ? x->dtypes : "{param: f32, reduce: f32, output: f32}",
                   x->distributed ? x->distributed : "", x->policy);

@@ -8,7 +8,7 @@
  * hears. */
 enum { TRAINING_SAMPLES = 4 };
 struct training_setting {
-    const char *model, *policy, *table;   /* "tiny_gemma3", "root", "[[0, 1]]" */
+    const char *model, *policy, *table;   /* "tiny_gemma3", "root" or "ddp", "[[0, 1]]" */
     const char *freeze, *peft, *dtypes;   /* freeze_config, model.peft, mp_policy; NULL: none, none, f32 */
     const char *distributed, *batch;      /* further lines of these */
     unsigned ranks, replicas, microbatches; /* 0: 1 */

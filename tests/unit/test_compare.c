@@ -37,7 +37,7 @@ static void drop(struct job *j)
 
 static struct ls_compare_options all(uint64_t steps, uint64_t warmup, uint64_t rounds)
 {
-    return (struct ls_compare_options){ .policy = { LS_FROZEN_ROOT, LS_FROZEN_PER_LAYER, LS_FROZEN_REPLICATE }, .policies = 3,
+    return (struct ls_compare_options){ .policy = { LS_COMPARED_ROOT, LS_COMPARED_PER_LAYER, LS_COMPARED_REPLICATE }, .policies = 3,
                                         .batches = { LS_COMPARED_UNIFORM, LS_COMPARED_MIXED }, .kinds = 2, .seed = 1, .steps = steps, .warmup = warmup,
                                         .rounds = rounds, .blas_threads = 1 };
 }
@@ -88,6 +88,34 @@ Test(compare, cells_orders_losses_and_memory)
     /* per_layer cuts the tower into units and holds less at its peak; replicate leaves it in none and holds more shards. */
     cr_expect_gt(j.r.cell[1].units.count, j.r.cell[0].units.count);
     cr_expect_lt(m.cell[1].peak, m.cell[0].peak);
+    drop(&j);
+}
+
+/* DDP beside the policies: the same batches, the same bits, whole parameters on every rank; what it shows unsafe is replayed. */
+Test(compare, ddp)
+{
+    struct job j;
+    struct ls_error err = { 0 };
+    struct ls_summary m;
+    struct ls_compare_options o = all(2, 1, 2);
+    o.policy[1] = LS_COMPARED_DDP;
+    o.policies = 2;
+    cr_assert_eq(compare(&j, SCENARIO, &o, &err), LS_OK, "%s", err.text);
+    ls_summary_of(&j.r, &j.arena, &m);
+    cr_assert_eq(j.r.cells, 4u);
+    for (size_t i = 1; i < 4; i += 2) {
+        const struct ls_result_cell *c = &j.r.cell[i];
+        cr_assert_str_eq(c->policy, "ddp");
+        cr_expect(c->check == LS_SAFE && c->replay == LS_SAFE && c->replayed == LS_REPLAYED_TRAINED && c->runs == 2, "%s", c->replay_text);
+        cr_expect(m.cell[i].agrees && m.cell[i].repeats && m.cell[i].like_baseline && !m.cell[i].wrong && c->other_dtype == 0);
+        cr_expect_gt(m.cell[i].peak, m.cell[i - 1].peak);
+        cr_expect_eq(c->units.count, 0u);
+    }
+    drop(&j);
+    o = all(1, 0, 1);
+    o.policy[0] = LS_COMPARED_DDP;
+    o.policies = 1;
+    cr_assert_eq(compare(&j, LS_SOURCE_DIR "/scenarios/hsdp/root-any.yaml", &o, &err), LS_EINPUT); /* replicas of shards */
     drop(&j);
 }
 

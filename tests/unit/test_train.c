@@ -95,10 +95,51 @@ Test(train, safe_policies_train_alike)
         { "qwen3-vl-root-mixed", "qwen3-vl-replicate-mixed" },         { "qwen3-vl-root-mixed", "qwen3-vl-per-layer-mixed-dummy" },
         { "gemma3-root-uniform", "gemma3-per-layer-uniform" },         { "gemma3-root-uniform", "gemma3-replicate-uniform" },
         { "gemma3-root-mixed-dummy", "gemma3-per-layer-mixed-dummy" }, { "gemma3-root-mixed-dummy", "gemma3-replicate-mixed-dummy" },
+        { "gemma3-root-uniform", "gemma3-ddp-uniform" },
         { "ministral3-root-uniform", "ministral3-per-layer-uniform" }, { "ministral3-root-mixed-dummy", "ministral3-per-layer-mixed-dummy" },
     };
     for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
         files_alike(pair[i][0], pair[i][1]);
+}
+
+/* DDP: buckets of a few parameters, rebuilt or not; parameters that some ranks, or all, leave out; unsynced microbatches. */
+Test(train, ddp_trains_as_one_process_does)
+{
+    static const struct training_setting x[] = {
+        { .model = "tiny_gemma3", .policy = "ddp", .ranks = 2, .table = "[[1, 2]]", .distributed = "  ddp: {bucket_cap_mb: 0.02}\n" },
+        { .model = "tiny_qwen3_vl", .policy = "ddp", .ranks = 4, .no_dummy = true, .table = "[[1, 0, 2, 0]]",
+          .distributed = "  ddp: {find_unused_parameters: true, bucket_cap_mb: 0.02}\n" },
+        { .model = "tiny_qwen3_vl", .policy = "ddp", .ranks = 2, .no_dummy = true, .table = "[[0, 3]]", .distributed = "  ddp: {find_unused_parameters: true}\n" },
+        { .model = "tiny_ministral3", .policy = "ddp", .ranks = 3, .microbatches = 2, .table = "[[1, 0, 2], [2, 1, 3]]",
+          .batch = "  accumulation: {gradient_sync: last}\n", .distributed = "  ddp: {static_graph: true}\n" },
+    };
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+        struct training_setting with = x[i];
+        with.o = (struct ls_train_options){ .steps = 8, .seed = 11 + i, .schedule = 1 };
+        like_solo(&with);
+    }
+}
+
+/* Gradients add up in the order of ranks either way, and a norm is summed slice by slice: the same bits, clipped too. */
+Test(train, ddp_trains_as_shards_do)
+{
+    for (unsigned ranks = 2; ranks <= 3; ranks++) {
+        struct training a, b;
+        struct ls_train_options o = { .steps = 6, .seed = 2, .schedule = 1, .weights = true };
+        struct training_setting x = { .model = "tiny_gemma3", .policy = "root", .ranks = ranks, .microbatches = 2,
+                                      .table = ranks == 2 ? "[[1, 2], [2, 1]]" : "[[1, 2, 0], [2, 1, 3]]" };
+        load(&a, &x);
+        x.policy = "ddp";
+        load(&b, &x);
+        go(&a, &o);
+        o.schedule = 9;
+        o.free = ranks == 3;
+        go(&b, &o);
+        expect_trained(&a);
+        expect_trained(&b);
+        MUST(training_same_bits(&a, &b, &why));
+        training_drop(&a), training_drop(&b);
+    }
 }
 
 Test(train, schedules_and_threads_change_nothing)

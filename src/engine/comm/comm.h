@@ -61,16 +61,26 @@ struct ls_comm_clash { uint32_t comm, group; bool p2p, passed; /* nccl_like: it 
 /* How far a call got; the queue's head has arrived when it has started. */
 enum ls_comm_progress { LS_COMM_QUEUED, LS_COMM_STARTED, LS_COMM_PAIRED, LS_COMM_DONE };
 
+/* Level L3 of the machine: kernels take slots, and a send is over when it has started, unless it is to wait for its receive. */
+struct ls_resident {
+    unsigned kernels;             /* slots of a rank; 0: no bound */
+    bool unbuffered_send;
+    /* Kernels start in the order of the program: the tag of the rank's first call that takes slots and has not started, or
+     * LS_NO_TAG. With progress_context, under the lock. NULL: in any order. */
+    int64_t (*next)(void *context, uint32_t rank);
+};
 struct ls_hub_options {
     /* Pair by position as NCCL would: a difference that NCCL does not notice goes through and corrupts, others never complete.
      * Otherwise every difference stops the group, and is told. */
     bool nccl_like;
     void (*progress)(void *context, uint32_t rank, int64_t tag, enum ls_comm_progress p); void *progress_context; /* under the lock */
     struct ls_world *world;       /* mpi: the processes, see remote.h; NULL: this one alone */
+    const struct ls_resident *resident; /* NULL: no bound. With several processes no send is buffered */
 };
 struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, const struct ls_hub_options *o);
 void ls_hub_close(struct ls_hub *h); /* after its communicators; accepts NULL */
 void ls_hub_abort(struct ls_hub *h); /* all of them */
+void ls_hub_recheck(struct ls_hub *h, uint32_t rank); /* resident->next may have another answer; under the lock */
 /* After a run; several processes: each difference is told by one of them. Not nccl_like: one for each group or pair that is stuck, with the first arrived call and the first that differs.
  * nccl_like: every difference met, in the order in which they were seen. */
 const struct ls_comm_clash *ls_hub_clashes(struct ls_hub *h, size_t *count);

@@ -2,6 +2,7 @@
  *
  *   threads.c   the hub: queues, who meets whom, progress
  *   work.c      each member's part of the data
+ *   slots.c     level L3: kernels that are resident, buffered sends
  *   remote.c    members in other processes */
 #ifndef LS_ENGINE_COMM_INTERNAL_H
 #define LS_ENGINE_COMM_INTERNAL_H
@@ -21,7 +22,7 @@ struct ticket {
     struct place *at;
     size_t side;                 /* which queue of the place: the member, or 0 send, 1 recv */
     uint64_t number;             /* in its queue */
-    struct bundle *bundle;       /* NULL: a member in another process, arrived there */
+    struct bundle *bundle;       /* NULL: a member in another process, arrived there; or a buffered send that has left */
     struct ticket *next;
     /* Of another process: */
     bool data;                   /* there is data to send */
@@ -37,6 +38,7 @@ struct bundle { /* the calls of one issue on one stream: they start together */
     struct ls_actor *stream;     /* its actor, once the bundle heads it */
     struct ticket *ticket; size_t count;
     bool started;
+    unsigned slots;              /* that it holds; L3 */
     struct bundle *next, *before;
 };
 struct queue { struct ticket *head, **tail; uint64_t issued; };
@@ -53,6 +55,7 @@ enum stage {
 struct place {
     uint32_t comm, group;
     bool p2p, bad, met;
+    bool buffered;               /* sends leave when they have started */
     size_t sides, worked;
     uint32_t member[2];          /* p2p: sender, receiver */
     struct queue *queue;
@@ -63,6 +66,8 @@ struct place {
     bool owner;                  /* tells what is to be told once: the process of the first side */
 };
 struct comm { struct ls_comm c; struct ls_comm_group group; };
+
+struct slots { unsigned used; ls_waiters waiting; };
 
 struct mail { size_t to; void *at; size_t bytes; };
 struct tally { bool known; uint64_t sent, received; };
@@ -92,14 +97,23 @@ struct ls_hub {
     bool aborted;
     struct bundle *bundles;      /* in flight */
     struct remote *remote;       /* several processes */
+    struct slots *slots;         /* [ranks] L3 */
 };
 
 /* threads.c */
+void hub_tell(struct ls_hub *h, struct ticket *t, enum ls_comm_progress progress);
 void hub_meet(struct ls_hub *h, struct place *p);                /* somebody new stands at the head of a queue */
 void hub_finish(struct ls_hub *h, struct place *p);
 void hub_start(struct place *p);                                 /* the members that are here do their part of the stage */
 struct place *hub_place(struct ls_hub *h, uint32_t comm, uint32_t group);
 struct place *hub_pair(struct ls_hub *h, uint32_t comm, uint32_t group, uint32_t from, uint32_t to); /* members; made if need be */
+
+/* slots.c: nothing, without a bound */
+bool slots_take(struct ls_hub *h, struct bundle *b, struct ls_actor *stream); /* false: `stream` will be woken */
+void slots_give(struct ls_hub *h, const struct bundle *b);
+void slots_recheck(struct ls_hub *h, const struct bundle *b);   /* something that starts of its rank wait for has changed */
+void slots_post(struct ls_hub *h, struct place *p);             /* buffered: sends that have arrived leave their queue, and a copy for it */
+void slots_close(struct ls_hub *h);
 
 /* work.c: without the lock; nobody else writes what a part reads or reads what it writes */
 void work_run(struct place *p, struct ticket *t);

@@ -26,6 +26,8 @@ struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, con
     ls_arena_init(&h->arena, 0);
     if (o->world)
         remote_open(h);
+    if (o->resident)
+        h->slots = LS_NEW(&h->arena, struct slots, job->ranks + 1);
     size_t comms = job->tables->comm.count;
     h->collective = LS_NEW(&h->arena, struct place *, comms + 1);
     h->pair = LS_NEW(&h->arena, struct place **, comms + 1);
@@ -48,6 +50,8 @@ void ls_hub_close(struct ls_hub *h)
         return;
     if (h->remote)
         remote_close(h);
+    else if (h->o.resident)
+        slots_close(h);
     for (struct bundle *b = h->bundles, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -120,7 +124,7 @@ static bool unnoticed(enum ls_comm_diff d, const struct ticket *a, const struct 
     return false;
 }
 
-static void tell(struct ls_hub *h, struct ticket *t, enum ls_comm_progress progress)
+void hub_tell(struct ls_hub *h, struct ticket *t, enum ls_comm_progress progress)
 {
     const struct comm *c = (const struct comm *)t->call.comm;
     t->progress = progress;
@@ -170,6 +174,8 @@ void hub_meet(struct ls_hub *h, struct place *p)
     enum ls_comm_diff diff = LS_COMM_SAME;
     size_t other = 0;
     bool noticed = false;
+    if (p->buffered)
+        slots_post(h, p);
     if (p->met || h->aborted)
         return;
     for (size_t i = 0; i < p->sides; i++) {
@@ -196,7 +202,7 @@ void hub_meet(struct ls_hub *h, struct place *p)
     p->met = true;
     for (size_t i = 0; i < p->sides; i++)
         if (p->queue[i].head->bundle)
-            tell(h, p->queue[i].head, LS_COMM_PAIRED);
+            hub_tell(h, p->queue[i].head, LS_COMM_PAIRED);
     p->stage = p->process ? STAGE_SEND : STAGE_WORK;
     hub_start(p);
 }
@@ -241,6 +247,7 @@ void hub_finish(struct ls_hub *h, struct place *p)
             continue;
         }
         t->progress = LS_COMM_DONE; /* told when its stream leaves it */
+        slots_recheck(h, t->bundle);
         ls_sched_wake(t->bundle->stream);
     }
     hub_meet(h, p);
@@ -273,15 +280,18 @@ static bool bundle_ready(struct ls_host_task *task, struct ls_actor *stream)
     struct ls_hub *h = b->hub;
     b->stream = stream;
     if (!b->started) {
+        if (!slots_take(h, b, stream))
+            return false;
         b->started = true;
         for (size_t i = 0; i < b->count; i++)
-            tell(h, &b->ticket[i], LS_COMM_STARTED);
+            hub_tell(h, &b->ticket[i], LS_COMM_STARTED);
         for (size_t i = 0; i < b->count; i++)
             if (b->ticket[i].at->process)
                 remote_arrived(h, &b->ticket[i]);
         for (size_t i = 0; i < b->count; i++)
-            if (b->ticket[i].at->queue[b->ticket[i].side].head == &b->ticket[i])
+            if (b->ticket[i].at->buffered || b->ticket[i].at->queue[b->ticket[i].side].head == &b->ticket[i])
                 hub_meet(h, b->ticket[i].at);
+        slots_recheck(h, b);
     }
     bool done = true;
     for (size_t i = 0; i < b->count; i++) {
@@ -304,8 +314,9 @@ static bool bundle_ready(struct ls_host_task *task, struct ls_actor *stream)
 static void bundle_finished(struct ls_host_task *task)
 {
     struct bundle *b = (struct bundle *)task;
+    slots_give(b->hub, b);
     for (size_t i = 0; i < b->count; i++) {
-        tell(b->hub, &b->ticket[i], LS_COMM_DONE);
+        hub_tell(b->hub, &b->ticket[i], LS_COMM_DONE);
         ls_host_drop(b->ticket[i].call.in.of);
         ls_host_drop(b->ticket[i].call.out.of);
     }
@@ -335,6 +346,9 @@ struct place *hub_pair(struct ls_hub *h, uint32_t comm, uint32_t group, uint32_t
         return p;
     place_init(h, p, comm, group, 2);
     p->p2p = true;
+    p->buffered = h->o.resident && !h->o.resident->unbuffered_send;
+    if (p->buffered)
+        p->local = 1; /* the receiver alone has work */
     p->member[0] = from, p->member[1] = to;
     if (h->remote)
         remote_lay(h, p);

@@ -232,49 +232,68 @@ static enum ls_code train_round(struct ls_math *m, struct ls_rank *rank, uint32_
 
 /* --- the step -------------------------------------------------------------------------------------------------------- */
 
-static struct ls_tensor step_gradient(struct train *x, uint32_t param, struct ls_error *err)
+static struct ls_tensor step_gradient(struct train *x, struct ls_stream *s, uint32_t param, struct ls_error *err)
 {
     struct ls_tensor t = { 0 };
     if (x->c->vlm->model->param[param].canonical != param || !x->trains[param])
         return t;
     if (x->setup->param[param].unit != LS_NO_ID)
         return ls_rank_shard_grad(x->of, param);
+    if (x->setup->buckets)
+        return ls_rank_step_grad(x->of, param, s);
     return ls_rank_grad(x->of, param, &t, err) == LS_OK ? t : (struct ls_tensor){ 0 };
 }
 
-struct squares { float *to; double *norm; size_t count; double part; struct { struct ls_tensor t; double weight; } of[]; };
+/* slices: gradients that are whole are summed as if so many ranks held a slice each, so that the norm has the bits of a sharded run. */
+struct squares { float *to; double *norm; size_t count, slices; struct { struct ls_tensor t; uint64_t row; double weight; } of[]; };
+
+static struct ls_tensor slice_of(struct ls_tensor t, uint64_t row, size_t slice, size_t slices)
+{
+    uint64_t rows = t.elements / row, per = (rows + slices - 1) / slices, first = slice * per < rows ? slice * per : rows;
+    uint64_t last = rows - first < per ? rows : first + per;
+    return (struct ls_tensor){ t.of, t.offset_bytes + first * row * ls_dtype_bytes(t.dtype), (last - first) * row, t.dtype };
+}
 
 /* Sum of squares of what this rank holds; every parameter by itself, in the model's order. */
 static void run_squares(void *args, struct ls_stream *s)
 {
     const struct squares *q = args;
     double sum = 0;
+    float all = 0;
     (void)s;
-    for (size_t i = 0; i < q->count; i++)
-        sum += q->of[i].weight * ls_nn_square_sum(q->of[i].t);
-    if (q->to)
-        *q->to = (float)sum;
-    else
-        *q->norm = sum;
+    for (size_t k = 0; k < q->slices; k++, sum = 0) {
+        for (size_t i = 0; i < q->count; i++)
+            sum += q->of[i].weight * ls_nn_square_sum(slice_of(q->of[i].t, q->of[i].row, k, q->slices));
+        if (q->slices > 1)
+            all += (float)sum;
+        else if (q->to)
+            *q->to = (float)sum;
+        else
+            *q->norm = sum;
+    }
+    if (q->slices > 1)
+        *q->norm = (double)all;
 }
 
 /* to: where a collective will read the sum; NULL: into x->clip. */
 static enum ls_code launch_squares(struct train *x, struct ls_stream *s, struct ls_tensor to, struct ls_error *err)
 {
-    size_t n = x->setup->params, bytes = sizeof(struct squares) + n * (sizeof(struct ls_tensor) + sizeof(double));
+    size_t n = x->setup->params, bytes = sizeof(struct squares) + n * sizeof *((struct squares *)0)->of;
     struct squares *q = calloc(1, bytes);
     struct ls_storage **uses = calloc(n + 1, sizeof *uses);
     if (!q || !uses)
         ls_out_of_memory(bytes);
     for (uint32_t i = 0; i < n; i++) {
-        struct ls_tensor t = step_gradient(x, i, err);
+        struct ls_tensor t = step_gradient(x, s, i, err);
         if (!t.of)
             continue;
         /* Whole on every rank: counted once in the sum over ranks. */
         q->of[q->count].weight = x->setup->param[i].unit == LS_NO_ID ? 1 / (double)x->setup->shard : 1;
+        q->of[q->count].row = x->setup->param[i].row;
         q->of[q->count].t = t;
         uses[q->count++] = t.of;
     }
+    q->slices = x->setup->buckets && !to.of ? x->setup->job->ranks : 1;
     q->to = to.of ? (float *)(void *)((char *)to.of->at + to.offset_bytes) : NULL;
     q->norm = x->clip->at;
     uses[q->count] = to.of ? to.of : x->clip;
@@ -311,7 +330,7 @@ static enum ls_code need_clip(struct train *x, struct ls_stream *s, struct ls_er
 }
 
 struct update { const struct ls_nn_adamw *o; uint64_t step; const double *factor; struct ls_tensor gradient, shard;
-                float *master, *mean, *square; float *out; uint64_t out_count; bool fresh; };
+                float *master, *mean, *square; float *out; uint64_t out_count; bool fresh; struct ls_tensor used; };
 
 static void run_update(void *args, struct ls_stream *s)
 {
@@ -324,8 +343,10 @@ static void run_update(void *args, struct ls_stream *s)
         for (uint64_t i = 0; u->shard.dtype != LS_DTYPE_F32 && i < u->shard.elements; i++)
             u->master[i] = (float)ls_element_get((const char *)master.of->at + master.offset_bytes, master.dtype, i);
     }
-    ls_nn_adamw_step(u->o, u->step, u->factor ? u->factor[1] : 1, u->gradient, u->master, u->mean, u->square);
-    for (uint64_t i = 0; u->shard.dtype != LS_DTYPE_F32 && i < u->shard.elements; i++)
+    bool used = !u->used.of || ls_element_get((const char *)u->used.of->at + u->used.offset_bytes, u->used.dtype, 0) > 0;
+    if (used)
+        ls_nn_adamw_step(u->o, u->step, u->factor ? u->factor[1] : 1, u->gradient, u->master, u->mean, u->square);
+    for (uint64_t i = 0; used && u->shard.dtype != LS_DTYPE_F32 && i < u->shard.elements; i++)
         ls_element_set((char *)u->shard.of->at + u->shard.offset_bytes, u->shard.dtype, i, (double)u->master[i]);
     if (u->out)
         memcpy(u->out, u->master, (size_t)u->out_count * sizeof *u->out);
@@ -353,8 +374,8 @@ static void report_to(const struct train *x, uint32_t param, struct update *u)
 static enum ls_code update_param(struct train *x, struct ls_stream *s, uint32_t param, bool clipped, struct ls_error *err)
 {
     struct held *h = &x->held[param];
-    struct update u = { .o = &x->c->adamw, .step = x->steps, .factor = clipped ? x->clip->at : NULL, .gradient = step_gradient(x, param, err),
-                        .shard = ls_rank_shard(x->of, param), .fresh = !h->mean };
+    struct update u = { .o = &x->c->adamw, .step = x->steps, .factor = clipped ? x->clip->at : NULL, .gradient = step_gradient(x, s, param, err),
+                        .shard = ls_rank_shard(x->of, param), .fresh = !h->mean, .used = ls_rank_used(x->of, param) };
     if (!u.shard.of || !u.shard.elements)
         return LS_OK;
     report_to(x, param, &u);
@@ -376,12 +397,14 @@ static enum ls_code update_param(struct train *x, struct ls_stream *s, uint32_t 
     assert(u.gradient.elements == u.shard.elements);
     u.master = h->master ? h->master->at : (float *)(void *)((char *)u.shard.of->at + u.shard.offset_bytes);
     u.mean = h->mean->at, u.square = h->square->at;
-    struct ls_storage *uses[6] = { u.gradient.of, u.shard.of, h->mean, h->square };
+    struct ls_storage *uses[7] = { u.gradient.of, u.shard.of, h->mean, h->square };
     size_t count = 4;
     if (h->master)
         uses[count++] = h->master;
     if (clipped)
         uses[count++] = x->clip;
+    if (u.used.of)
+        uses[count++] = u.used.of;
     x->device->ops->launch(x->device, s, run_update, &u, sizeof u, uses, count, LS_NO_TAG);
     return LS_OK;
 }

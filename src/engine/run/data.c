@@ -408,6 +408,7 @@ static void add_partial(struct ls_rank *r, const struct ls_op *o)
 static void drop_gradients(struct ls_rank *r, const struct ls_op *o)
 {
     struct ls_stream *s = stream_of(r, o->stream);
+    r->used_stale = true;
     for (uint32_t p = 0; p < setup_of(r)->params; p++) {
         drop(r, s, &r->param[p].reduced);
         if (setup_of(r)->param[p].unit == LS_NO_ID)
@@ -439,6 +440,8 @@ enum ls_code data_local(struct ls_rank *r, size_t op, struct ls_error *err)
     r->moves.count = 0;
     if (o->kind == LS_OP_COMPUTE)
         rc = compute(r, op, err);
+    else if (is_bucket(r, o))
+        rc = bucket_in(r, o, err);
     else if (unit != LS_NO_ID && o->payload == LS_NO_ID && o->kind == LS_OP_COPY_IN)
         gather_in(r, op, unit);
     else if (unit != LS_NO_ID && o->payload == LS_NO_ID)
@@ -490,6 +493,10 @@ enum ls_code data_before(struct ls_rank *r, size_t op, struct ls_comm_call *call
     } else if (unit != LS_NO_ID && o->kind == LS_OP_ALL_REDUCE) {
         add_partial(r, o);
         call->in = call->out = whole(newest(r, o, true), o->count, dtype);
+    } else if (is_bucket(r, o)) {
+        bucket_bind(r, o, call);
+    } else if (is_used_map(r, o)) {
+        return used_map_bind(r, o, call, err);
     } else if (is_scalar(o) && r->math) {
         struct ls_storage *s;
         enum ls_code rc = take(r, call->stream, o->count * sizeof(float), LS_CATEGORY_TEMPORARY, &s, err);
@@ -506,7 +513,11 @@ enum ls_code data_after(struct ls_rank *r, size_t op, const struct ls_comm_call 
     const struct ls_op *o = r->op[op].op;
     if (unit_of(r, o) != LS_NO_ID && (o->kind == LS_OP_REDUCE_SCATTER || o->kind == LS_OP_ALL_REDUCE))
         return reduced(r, op, err);
-    if (is_scalar(o) && r->math) {
+    if (is_bucket(r, o))
+        bucket_out(r, o);
+    else if (is_used_map(r, o))
+        used_map_out(r, call);
+    else if (is_scalar(o) && r->math) {
         enum ls_code rc = r->math->ops->scalar(r->math, r, call->stream, o, true, call->out, err);
         r->device->ops->free(r->device, call->stream, call->out.of);
         return rc;

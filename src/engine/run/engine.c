@@ -82,6 +82,7 @@ static enum ls_code open_rank(struct engine *e, struct ls_rank *r, struct ls_err
         ls_sched_add(e->sched, &r->thread[t].actor, thread_step);
     enum ls_code rc = device_of(e)->open(&r->device, &d, err);
     r->event = LS_NEW(&e->arena, struct ls_event *, e->job->tables->event.count + 1);
+    clocks_open(r);
     if (rc == LS_OK)
         rc = open_comms(r, err);
     if (rc == LS_OK && e->o->math)
@@ -109,9 +110,11 @@ static void close_rank(struct engine *e, struct ls_rank *r)
     ls_vec_release(&r->progress);
     ls_vec_release(&r->parked);
     ls_vec_release(&r->live);
+    ls_vec_release(&r->bucket);
     ls_vec_release(&r->moves);
     ls_vec_release(&r->calls);
     ls_vec_release(&r->ended);
+    clocks_close(r);
 }
 
 /* What the machine refuses, the engine refuses too: the same well-formed jobs. */
@@ -121,7 +124,16 @@ static enum ls_code check_job(const struct engine *e, struct ls_error *err)
         const struct ls_rank *r = &e->rank[rank];
         for (size_t i = 0; i < r->ops; i++) {
             const struct ls_op *o = r->op[i].op;
+            if (ls_op_uses_comm(o) && o->counts != LS_NO_ID) {
+                const struct ls_groups *g = &e->job->comm[queue_comm(e, o)];
+                uint32_t at = g->group[rank];
+                if (e->job->tables->vector.at[o->counts] != g->first[at + 1] - g->first[at])
+                    return ls_fail(err, LS_EINPUT, LS_NOWHERE, "rank %u gives counts to %llu members of a group of %u", rank,
+                                   (unsigned long long)e->job->tables->vector.at[o->counts], (unsigned)(g->first[at + 1] - g->first[at]));
+            }
             if (ls_op_is_p2p(o)) {
+                if (e->o->world && e->o->resident)
+                    return ls_fail(err, LS_EINPUT, LS_NOWHERE, "level L3 with sends and receives runs in one process");
                 const struct ls_groups *g = &e->job->comm[o->comm];
                 uint32_t at = g->group[rank];
                 if (o->peer < 0 || (size_t)o->peer >= g->first[at + 1] - g->first[at])
@@ -163,6 +175,8 @@ static void read_ops(struct engine *e, struct ls_arena *arena, struct ls_observe
     for (size_t i = 0; e->o->nccl_like && i < e->clash.count; i++)
         out->silent += e->clash.at[i].passed;
     out->clashes = e->clash.count;
+    out->race = ls_arena_copy(arena, e->race.at, e->race.count * sizeof *e->race.at);
+    out->races = e->race.count;
 }
 
 enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o, struct ls_arena *arena,
@@ -174,6 +188,9 @@ enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_
     enum ls_sched_end end = LS_SCHED_QUIET;
     double start = now_seconds();
     *out = (struct ls_observed){ 0 };
+    e.resident = (struct ls_resident){ .kernels = o->kernels, .next = o->start == LS_START_ISSUE_ORDER ? next_kernel : NULL };
+    if (o->resident)
+        h.resident = &e.resident;
     if (o->world)
         s.outside = look_outside, s.outside_context = &e;
     ls_arena_init(&e.arena, 0);
@@ -201,8 +218,10 @@ enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_
         }
         out->interrupted = end == LS_SCHED_INTERRUPTED;
         read_ranks(&e, arena, out);
-        for (uint32_t r = 0; r < e.job->ranks; r++)
+        for (uint32_t r = 0; r < e.job->ranks; r++) {
             close_math(&e.rank[r]);
+            clocks_races(&e.rank[r]);
+        }
         rc = share_state(&e, out, out->interrupted, rc, err);
     }
     if (rc == LS_OK) {
@@ -214,6 +233,7 @@ enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_
         if (e.rank[r].e)
             close_rank(&e, &e.rank[r]);
     ls_vec_release(&e.clash);
+    ls_vec_release(&e.race);
     ls_hub_close(e.hub);
     ls_sched_close(e.sched);
     ls_arena_release(&e.arena);

@@ -43,6 +43,7 @@ struct ls_engine_setup {
     const struct ls_engine_param *param; size_t params; /* index = that of the model; tied aliases: as their canonical entry */
     const struct ls_engine_unit *unit; size_t units;
     size_t shard;                /* ranks that share a unit's parameters; rank % shard is the place among them */
+    bool buckets;                /* gradients of parameters in no unit are all-reduced together (DDP); nothing is sharded */
     bool hybrid;                 /* reductions are completed over replicas (all_reduce) */
     bool mean;                   /* the gradient wanted is the mean over ranks, else the sum */
     const uint32_t *sample;      /* [segment][rank], or NULL: which description of a batch a round holds */
@@ -90,6 +91,10 @@ struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param);        /
 struct ls_tensor ls_rank_shard(const struct ls_rank *r, uint32_t param);
 LS_MUST_USE enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *out, struct ls_error *err); /* made of zeros if there is none */
 struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /* reduced */
+/* buckets: what the step finds in .grad, reduced and not; s: the stream of the step. And how many ranks had a gradient for it, one
+ * i32, where ranks tell each other: 0, and torch passes the parameter over. */
+struct ls_tensor ls_rank_step_grad(struct ls_rank *r, uint32_t param, struct ls_stream *s);
+struct ls_tensor ls_rank_used(const struct ls_rank *r, uint32_t param);
 struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param);     /* hybrid: reduced among its shards, not yet over replicas */
 const struct ls_engine_setup *ls_rank_setup(const struct ls_rank *r);
 struct ls_device *ls_rank_device(const struct ls_rank *r);

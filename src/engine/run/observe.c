@@ -31,10 +31,20 @@ static const struct ls_op *op_of(const struct engine *e, uint32_t rank, size_t o
     return e->rank[rank].op[op].op;
 }
 
-static bool in_queue(const struct engine *e, uint32_t rank, size_t i, const struct meeting *m)
+/* What a member of a meeting has its queue of: collectives, or its sends or receives. A rank may send to itself. */
+enum side { COLLECTIVES, SENDS, RECEIVES };
+
+static enum side side_of(const struct ls_op *o)
+{
+    return !ls_op_is_p2p(o) ? COLLECTIVES : o->kind == LS_OP_SEND ? SENDS : RECEIVES;
+}
+
+static enum side side_at(const struct meeting *m, size_t member) { return !m->p2p ? COLLECTIVES : member == 0 ? SENDS : RECEIVES; }
+
+static bool in_queue(const struct engine *e, uint32_t rank, size_t i, const struct meeting *m, enum side side)
 {
     const struct ls_op *o = op_of(e, rank, i);
-    if (!ls_op_uses_comm(o) || queue_comm(e, o) != m->comm || ls_op_is_p2p(o) != (m->p2p != 0))
+    if (!ls_op_uses_comm(o) || queue_comm(e, o) != m->comm || side_of(o) != side)
         return false;
     if (!m->p2p)
         return true;
@@ -44,13 +54,13 @@ static bool in_queue(const struct engine *e, uint32_t rank, size_t i, const stru
 }
 
 /* The op at the head of a rank's queue, or NOTHING; *done counts those that have left it. */
-static long head_of(const struct engine *e, uint32_t rank, const struct meeting *m, size_t *done)
+static long head_of(const struct engine *e, uint32_t rank, const struct meeting *m, enum side side, size_t *done)
 {
     const struct ls_rank *r = &e->rank[rank];
     size_t gone = 0;
     long head = NOTHING;
     for (size_t i = 0; i < r->ops && head == NOTHING; i++) {
-        if (!in_queue(e, rank, i, m) || r->status[i] == OP_SKIPPED || path_of(r, i) == PATH_SKIPPED)
+        if (!in_queue(e, rank, i, m, side) || r->status[i] == OP_SKIPPED || path_of(r, i) == PATH_SKIPPED)
             continue;
         if (r->status[i] >= OP_PAIRED)
             gone++;
@@ -104,7 +114,7 @@ static struct meeting meeting_of(const struct engine *e, uint32_t rank, size_t o
         m.sender = send ? g->member[rank] : (uint32_t)o->peer;
         m.receiver = send ? (uint32_t)o->peer : g->member[rank];
     }
-    head_of(e, rank, &m, &m.position);
+    head_of(e, rank, &m, side_of(o), &m.position);
     return m;
 }
 
@@ -153,6 +163,14 @@ static bool same_bundle(const struct ls_rank *r, size_t a, size_t b)
     return true;
 }
 
+static bool bundle_takes_slots(const struct ls_rank *r, size_t op)
+{
+    for (size_t i = 0; i < r->ops; i++)
+        if (takes_slots(r->op[i].op) && (i == op || same_bundle(r, i, op)))
+            return true;
+    return false;
+}
+
 static bool is_blocking(const struct engine *e, const struct ls_op *o)
 {
     return !ls_op_is_host(o) && (o->blocking || o->kind == LS_OP_DECIDE || o->kind == LS_OP_COMM_INIT || e->o->blocking);
@@ -194,12 +212,33 @@ static void expand_queue(struct graph *g, uint32_t rank, size_t op)
     if (r->status[op] >= OP_PAIRED)
         return;
     struct meeting m = meeting_of(g->e, rank, op);
-    long head = head_of(g->e, rank, &m, NULL);
+    long head = head_of(g->e, rank, &m, side_of(r->op[op].op), NULL);
     if (head == (long)op && r->status[op] == OP_STARTED) {
         uint32_t n = add_node(g, (struct node){ .what = MEETING, .at = m, .missing = LS_NO_ID });
         ls_push(&g->edge, n);
     } else if (head != (long)op && head != NOTHING)
         wait_for(g, PAIRED, rank, (size_t)head);
+}
+
+/* A stream's bundle that has started and not left it: its kernels are resident. */
+static void expand_slots(struct graph *g, uint32_t rank, size_t op)
+{
+    const struct ls_rank *r = &g->e->rank[rank];
+    if (!g->e->o->resident || !(g->e->o->kernels || g->e->o->start == LS_START_ISSUE_ORDER) || !bundle_takes_slots(r, op))
+        return;
+    for (unsigned s = 0; s < g->e->streams; s++) {
+        long head = stream_head(r, s);
+        if (head != NOTHING && (r->status[head] == OP_STARTED || r->status[head] == OP_PAIRED) && bundle_takes_slots(r, (size_t)head))
+            wait_for(g, LEFT, rank, (size_t)head);
+    }
+    if (g->e->o->start != LS_START_ISSUE_ORDER)
+        return;
+    for (size_t i = 0; i < r->ops; i++)
+        if (takes_slots(r->op[i].op) && r->status[i] < OP_STARTED && r->status[i] != OP_SKIPPED && path_of(r, i) != PATH_SKIPPED) {
+            if (!same_bundle(r, i, op))
+                wait_for(g, LEFT, rank, i);
+            return;
+        }
 }
 
 static void expand_op(struct graph *g, uint32_t n)
@@ -235,6 +274,8 @@ static void expand_op(struct graph *g, uint32_t n)
     for (size_t i = 0; i < r->ops; i++)
         if (ls_op_uses_comm(r->op[i].op) && (i == v.op || (v.what == LEFT && same_bundle(r, i, v.op))))
             expand_queue(g, v.rank, i);
+    if (on != NOTHING && same_bundle(r, (size_t)on, v.op) && r->status[v.op] == OP_ISSUED)
+        expand_slots(g, v.rank, v.op);
 }
 
 static void expand_meeting(struct graph *g, uint32_t n)
@@ -244,7 +285,7 @@ static void expand_meeting(struct graph *g, uint32_t n)
     uint32_t pair[2];
     size_t count = members(g->e, &m, &rank, pair);
     for (size_t i = 0; i < count; i++) {
-        long head = head_of(g->e, rank[i], &m, NULL);
+        long head = head_of(g->e, rank[i], &m, side_at(&m, i), NULL);
         if (head == NOTHING) {
             if (!g->node.at[n].lacks)
                 g->node.at[n].missing = rank[i];
@@ -261,7 +302,7 @@ static void build(struct graph *g)
         for (size_t i = 0; i < e->rank[rank].ops; i++)
             if (e->rank[rank].status[i] == OP_STARTED) {
                 struct meeting m = meeting_of(e, rank, i);
-                if (head_of(e, rank, &m, NULL) == (long)i)
+                if (head_of(e, rank, &m, side_of(op_of(e, rank, i)), NULL) == (long)i)
                     add_node(g, (struct node){ .what = MEETING, .at = m, .missing = LS_NO_ID });
             }
     for (uint32_t n = 0; n < g->node.count; n++) {
@@ -318,7 +359,7 @@ static struct ls_at first_arrived(const struct engine *e, const struct meeting *
     uint32_t pair[2];
     size_t count = members(e, m, &rank, pair);
     for (size_t i = 0; i < count; i++) {
-        long head = head_of(e, rank[i], m, NULL);
+        long head = head_of(e, rank[i], m, side_at(m, i), NULL);
         if (has_arrived(e, rank[i], head))
             return at_of(e, rank[i], (size_t)head);
     }
@@ -382,7 +423,8 @@ static bool read_mismatch(const struct engine *e, struct ls_outcome *out)
     for (size_t i = 0; i < count; i++) {
         const struct ls_groups *g = &e->job->comm[clash[i].comm];
         uint32_t a = g->rank[g->first[clash[i].group] + clash[i].member[0]], b = g->rank[g->first[clash[i].group] + clash[i].member[1]];
-        struct meeting m = meeting_of(e, a, (size_t)clash[i].tag[0]);
+        /* A buffered send has left its queue. */
+        struct meeting m = clash[i].p2p ? meeting_of(e, b, (size_t)clash[i].tag[1]) : meeting_of(e, a, (size_t)clash[i].tag[0]);
         if (best && !earlier(&m, &at))
             continue;
         best = &clash[i];
@@ -422,8 +464,8 @@ static void read_pending(const struct engine *e, struct ls_arena *arena, struct 
                     p.on = at_of(e, rank, (size_t)record);
             } else if (ls_op_uses_comm(o)) {
                 struct meeting m = meeting_of(e, rank, (size_t)head);
-                long first = head_of(e, rank, &m, NULL);
-                p.why = first != head ? LS_BLOCKED_FIFO : m.p2p ? LS_BLOCKED_PEER : LS_BLOCKED_MEMBERS;
+                long first = head_of(e, rank, &m, side_of(o), NULL);
+                p.why = first != head ? LS_BLOCKED_FIFO : r->status[head] == OP_ISSUED && e->o->resident ? LS_BLOCKED_SLOT : m.p2p ? LS_BLOCKED_PEER : LS_BLOCKED_MEMBERS;
                 if (first != head && first != NOTHING)
                     p.on = at_of(e, rank, (size_t)first);
             }

@@ -43,7 +43,8 @@ bool rank_layout(struct engine *e, struct ls_rank *r, struct ls_error *err)
             const struct ls_op *op = &p->segment[s]->op[i];
             r->op[n++] = (struct rank_op){ op, (uint32_t)s, (uint32_t)i, LS_NO_ID, false, false };
             r->threads = op->thread >= r->threads ? op->thread + 1u : r->threads;
-            if (!ls_op_is_host(op) && op->stream >= e->streams)
+            bool pool = op->kind == LS_OP_ALLOC || op->kind == LS_OP_FREE;
+            if ((pool || !ls_op_is_host(op)) && op->stream >= e->streams)
                 e->streams = op->stream + 1u;
             if (ls_op_uses_comm(op) && e->job->comm[queue_comm(e, op)].group[r->number] == LS_NO_ID) {
                 ls_fail(err, LS_EINPUT, LS_NOWHERE, "rank %u uses '%s', of which it is no member", r->number,
@@ -143,6 +144,20 @@ static uint64_t fingerprint(const struct ls_tables *t, const struct ls_op *op)
     return ls_hash(p->items, p->count * sizeof *p->items, ls_hash_mix(1, p->name));
 }
 
+bool takes_slots(const struct ls_op *op)
+{
+    return ls_op_uses_comm(op) && (op->slots || op->kind != LS_OP_COMM_INIT);
+}
+
+int64_t next_kernel(void *context, uint32_t rank)
+{
+    struct ls_rank *r = &((struct engine *)context)->rank[rank];
+    while (r->kernel < r->ops && (!takes_slots(r->op[r->kernel].op) || r->status[r->kernel] == OP_SKIPPED || r->status[r->kernel] >= OP_STARTED ||
+                                  path_of(r, r->kernel) == PATH_SKIPPED))
+        r->kernel++;
+    return r->kernel < r->ops ? (int64_t)r->kernel : LS_NO_TAG;
+}
+
 static enum ls_code bind_call(struct ls_rank *r, size_t op, struct ls_comm_call *call, struct ls_error *err)
 {
     const struct ls_tables *t = r->e->job->tables;
@@ -160,6 +175,7 @@ static enum ls_code append_calls(struct ls_rank *r, const size_t *op, size_t cou
 {
     struct ls_comm_call one, *call = count == 1 ? &one : LS_NEW(&r->e->arena, struct ls_comm_call, count);
     enum ls_code rc = LS_OK;
+    clocks_append(r, op, count);
     for (size_t i = 0; i < count && rc == LS_OK; i++)
         rc = bind_call(r, op[i], &call[i], err);
     if (rc == LS_OK)
@@ -174,6 +190,8 @@ static enum ls_code append_op(struct ls_rank *r, size_t op, struct ls_error *err
     const struct ls_op *o = r->op[op].op;
     struct ls_device *d = r->device;
     r->op[op].queued = true;
+    if (!ls_op_uses_comm(o))
+        clocks_append(r, &op, 1);
     switch ((enum ls_op_kind)o->kind) {
     case LS_OP_RECORD:
         r->event[o->event] = d->ops->record(d, stream_of(r, o), (int64_t)op);
@@ -222,6 +240,7 @@ static enum ls_code unpark(struct ls_rank *r, struct ls_error *err)
 static enum ls_code issue_one(struct ls_rank *r, size_t op, struct ls_error *err)
 {
     r->status[op] = OP_ISSUED;
+    clocks_issue(r, op);
     if (behind_others(r, op)) {
         ls_push(&r->parked, op);
         return LS_OK;
@@ -287,6 +306,7 @@ static enum ls_code issue_group(struct host_thread *t, size_t first, size_t end,
         if (k->thread != t->number)
             continue;
         r->status[i] = OP_ISSUED;
+        clocks_issue(r, i);
         if (k->kind == LS_OP_ALLOC || k->kind == LS_OP_FREE)
             rc = data_memory(r, i, err);
         if (ls_op_is_host(k))
@@ -316,7 +336,9 @@ static bool is_held(struct host_thread *t)
         if (t->hold_end && r->op[decide].op->kind == LS_OP_DECIDE) {
             r->decided[decide] = t->value ? 1 : 2;
             r->op[decide].queued = true;
+            clocks_pass(r, t->number, decide);
             hold(t, 0, 0);
+            ls_hub_recheck(r->e->hub, r->number);
             ls_sched_wake_all(&r->progress);
         }
     }
@@ -325,6 +347,9 @@ static bool is_held(struct host_thread *t)
             ls_sched_wait(&t->actor, &r->progress);
             return true;
         }
+    for (size_t i = t->hold_first; i < t->hold_end && r->clocks; i++)
+        if (r->op[i].op->thread == t->number && is_blocking(r, r->op[i].op))
+            clocks_pass(r, t->number, i);
     hold(t, 0, 0);
     return false;
 }
@@ -388,10 +413,12 @@ enum ls_turn thread_step(struct ls_actor *a)
             r->device->ops->event_wait(r->device, latest_event(r, i), a);
             return LS_TURN_BLOCKED;
         }
+        clocks_pass(r, t->number, i);
         r->status[i] = OP_DONE;
         break;
     case LS_OP_ALLOC:
     case LS_OP_FREE:
+        clocks_issue(r, i);
         rc = data_memory(r, i, &err);
         r->status[i] = OP_DONE;
         break;

@@ -14,6 +14,10 @@ struct ls_engine_options {
     uint64_t seed;               /* schedule of the coroutines; 0: lowest actor first */
     bool nccl_like;              /* pair by position */
     bool blocking;               /* L1: every stream op holds its thread */
+    bool resident;               /* L3: collective kernels take slots of their rank ... */
+    unsigned kernels;            /* ... which are so many, 0: no bound; send is buffered */
+    enum ls_start start;
+    size_t races;                /* look for at most so many */
     bool poison;                 /* new memory holds NaNs */
     bool accounting;             /* no data: only order, and bytes counted; for models larger than this machine */
     const volatile sig_atomic_t *interrupted; /* may be NULL */
@@ -32,12 +36,13 @@ struct ls_observed {
     struct ls_memory *memory;    /* [ranks] */
     size_t clashes, silent;      /* nccl_like: differences that were met, and those that went through */
     bool **issued;               /* [ranks][ops in list order] */
+    struct ls_race *race; size_t races; /* as ls_machine_races, from what the run did; verdicts do not count them */
     struct ls_calls *call;       /* [ranks] what was handed to communicators, in that order */
     double seconds;
 };
 /* Several processes: each runs its own ranks, then all of them know what every rank has shown: the same outcome, memory, calls and
  * results of the mathematics in each (`seconds` apart).
- *   errors  LS_EINPUT: an op that cannot run (see ls_machine_run); LS_EBACKEND: memory, threads, the device, messages, or processes
+ *   errors  LS_EINPUT: an op that cannot run (see ls_machine_run), L3 with sends and several processes; LS_EBACKEND: memory, threads, the device, messages, or processes
  *           that do not run the same job; one process' error is everybody's */
 LS_MUST_USE enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o,
                                        struct ls_arena *arena, struct ls_observed *out, struct ls_error *err);

@@ -17,7 +17,8 @@ static uint64_t hash_job(const struct engine *e)
 {
     const struct ls_job *job = e->job;
     uint64_t h = ls_hash_mix(job->ranks, e->setup->seed);
-    h = ls_hash_mix(h, (uint64_t)e->o->nccl_like << 3 | (uint64_t)e->o->blocking << 2 | (uint64_t)e->o->accounting << 1 | (e->o->math != NULL));
+    h = ls_hash_mix(h, (uint64_t)e->o->nccl_like << 3 | (uint64_t)e->o->blocking << 2 | (uint64_t)e->o->accounting << 1 | (uint64_t)e->setup->buckets << 4 | (e->o->math != NULL));
+    h = ls_hash_mix(h, ls_hash_mix((uint64_t)e->o->resident << 33 | (uint64_t)e->o->start << 32 | e->o->kernels, e->o->races));
     h = ls_hash_mix(h, e->o->world->ranks_per_process);
     for (size_t r = 0; r < job->ranks; r++)
         for (size_t i = 0; i < job->rank[r].count; i++)
@@ -48,7 +49,7 @@ enum ls_code share_job(const struct engine *e, struct ls_error *err)
     return rc;
 }
 
-struct report { int32_t code; bool interrupted; struct ls_error err; size_t clashes, collectives; };
+struct report { int32_t code; bool interrupted; struct ls_error err; size_t clashes, collectives, races; };
 struct rank_report { size_t stop_at, calls; bool stopped; struct ls_memory memory; };
 struct thread_report { size_t at, hold_first, hold_end; };
 
@@ -121,6 +122,12 @@ static void read_process(struct engine *e, size_t process, const struct ls_messa
         get(&in, &c, sizeof c);
         ls_push(&e->clash, c);
     }
+    for (size_t i = 0; i < report.races; i++) { /* by rank: processes are told in that order */
+        struct ls_race race;
+        get(&in, &race, sizeof race);
+        if (e->race.count < e->o->races)
+            ls_push(&e->race, race);
+    }
     if (process == e->o->world->number)
         return;
     for (uint32_t r = first; r < first + ranks; r++)
@@ -140,6 +147,7 @@ static void write_process(struct engine *e, const struct ls_observed *out, enum 
     report.interrupted = out->interrupted;
     report.clashes = clashes;
     report.collectives = ls_hub_collectives(e->hub);
+    report.races = e->race.count;
     if (rc != LS_OK && err) {
         report.err = *err;
         report.err.input.file = report.err.source.file = NULL; /* pointers do not travel */
@@ -147,6 +155,8 @@ static void write_process(struct engine *e, const struct ls_observed *out, enum 
     put(s, &report, sizeof report);
     if (clashes)
         put(s, clash, clashes * sizeof *clash);
+    if (e->race.count)
+        put(s, e->race.at, e->race.count * sizeof *e->race.at);
     if (rc != LS_OK)
         return;
     ranks_of(e, e->o->world->number, &first, &ranks);
@@ -193,6 +203,7 @@ enum ls_code share_state(struct engine *e, struct ls_observed *out, bool interru
         }
         rc = sent;
     }
+    e->race.count = 0;
     for (size_t i = 0; i < w->processes && rc == LS_OK; i++)
         read_process(e, i, &all[i], out);
     ls_world_drop(w, all);
