@@ -62,7 +62,7 @@ struct ls_comm_clash { uint32_t comm, group; bool p2p, passed; /* nccl_like: it 
 enum ls_comm_progress { LS_COMM_QUEUED, LS_COMM_STARTED, LS_COMM_PAIRED, LS_COMM_DONE };
 
 /* Level L3 of the machine: kernels take slots, and a send is over when it has started, unless it is to wait for its receive. */
-struct ls_resident {
+struct ls_slot_options {
     unsigned kernels;             /* slots of a rank; 0: no bound */
     bool unbuffered_send;
     /* Kernels start in the order of the program: the tag of the rank's first call that takes slots and has not started, or
@@ -75,7 +75,7 @@ struct ls_hub_options {
     bool nccl_like;
     void (*progress)(void *context, uint32_t rank, int64_t tag, enum ls_comm_progress p); void *progress_context; /* under the lock */
     struct ls_world *world;       /* mpi: the processes, see remote.h; NULL: this one alone */
-    const struct ls_resident *resident; /* NULL: no bound. With several processes no send is buffered */
+    const struct ls_slot_options *resident; /* NULL: no bound. With several processes no send is buffered */
 };
 struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, const struct ls_hub_options *o);
 void ls_hub_close(struct ls_hub *h); /* after its communicators; accepts NULL */

@@ -188,7 +188,7 @@ enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_
     enum ls_sched_end end = LS_SCHED_QUIET;
     double start = now_seconds();
     *out = (struct ls_observed){ 0 };
-    e.resident = (struct ls_resident){ .kernels = o->kernels, .next = o->start == LS_START_ISSUE_ORDER ? next_kernel : NULL };
+    e.resident = (struct ls_slot_options){ .kernels = o->kernels, .next = o->start == LS_START_ISSUE_ORDER ? next_kernel : NULL };
     if (o->resident)
         h.resident = &e.resident;
     if (o->world)

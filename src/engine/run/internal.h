@@ -87,7 +87,7 @@ struct engine {
     LS_VEC(struct ls_comm_clash) clash; /* of all processes */
     size_t collectives;
     LS_VEC(struct ls_race) race;  /* of the ranks of this process, until all have told */
-    struct ls_resident resident;
+    struct ls_slot_options resident;
     uint32_t *param_of_name, *unit_of_name; size_t names; /* [name id] or LS_NO_ID */
     enum ls_code rc;
     struct ls_error err;
@@ -99,7 +99,7 @@ enum path path_of(const struct ls_rank *r, size_t op);
 bool rank_layout(struct engine *e, struct ls_rank *r, struct ls_error *err); /* the list of ops, with guards */
 uint32_t queue_comm(const struct engine *e, const struct ls_op *op); /* in whose queue it waits */
 void op_done(void *context, int64_t tag);
-int64_t next_kernel(void *context, uint32_t rank); /* ls_resident.next */
+int64_t next_kernel(void *context, uint32_t rank); /* ls_slot_options.next */
 bool takes_slots(const struct ls_op *op);
 
 /* data.c: under the lock, in program order */
