@@ -4,8 +4,11 @@
  * go the same way: the sum of the output's gradient, then of what the gathers yield. The fused dispatchers send each token to the
  * ranks of its experts and fetch the results, one exchange each, and the transposes in backward. How many tokens go where is decided
  * by the gate at run time; counts are elements per token of a rank.
+ * Per layer: one exchange out and one back, in forward; in backward the transposes, from what forward learnt; in recomputation the one
+ * out again, the one back only if something behind it is saved.
  *   source  AutoModel components/moe: experts.py (GroupedExperts, _AllGatherConcatVarlenFn, GroupedExpertsDeepEP), layers.py
- *           (Gate.update_bias), megatron/fused_a2a.py; components/training/utils.py (scale_grads_and_clip_grad_norm) */
+ *           (Gate.update_bias), megatron/fused_a2a.py (FusedDispatch, FusedCombine and those of UCCL-EP and HybridEP),
+ *           megatron/token_dispatcher.py (_HybridEPManager.dispatch), parallelizer.py (_replay_deepep_dispatch_on_recompute); components/training/utils.py (scale_grads_and_clip_grad_norm) */
 #include "fsdp2/internal.h"
 
 #include <stdio.h>
@@ -22,14 +25,16 @@ void experts_open(struct compiler *c)
     /* Expert groups are runs of ranks in mesh order: a dimension, a part of dp_shard, or across replicas. */
     const uint32_t all = (c->shard > 1 ? LS_DIM_SHARD : 0u) | (c->replicate > 1 ? LS_DIM_REPLICATE : 0u);
     uint32_t dims = all, small = (uint32_t)x->ep, shard_dims = all, across = small;
-    if (mesh->shard != LS_SIZE_ANY && x->ep == c->shard * c->replicate)
+    /* An expert group of all ranks is the default group, which `dp` is, too. */
+    const bool everyone = mesh->shard != LS_SIZE_ANY && x->ep == c->shard * c->replicate;
+    if (everyone)
         small = 0;
     else if (mesh->shard != LS_SIZE_ANY && x->ep == c->shard)
         dims = LS_DIM_SHARD, small = 0, shard_dims = LS_DIM_REPLICATE, across = 0;
     else if (mesh->shard == LS_SIZE_ANY || c->shard % x->ep == 0)
         dims = LS_DIM_SHARD;
-    if (x->dispatcher == LS_DISPATCH_TORCH || c->in.step.clip_grad_norm)
-        c->comm_ep = add_comm(c, "ep", dims, small);
+    if (x->dispatcher == LS_DISPATCH_TORCH || x->agrees_tokens || c->in.step.clip_grad_norm)
+        c->comm_ep = add_comm(c, everyone ? "dp" : "ep", dims, small);
     /* The fused dispatchers exchange through buffers of their own, not through the group's communicator. */
     c->comm_dispatch = x->dispatcher == LS_DISPATCH_TORCH ? c->comm_ep : add_comm(c, "ep_buffer", dims, small);
     if (x->ep_shard != 1) {
@@ -78,10 +83,10 @@ static struct ls_op *exchange(struct run *r, uint32_t layer, enum ls_op_kind kin
     return op;
 }
 
-/* HybridEP wants the same number of tokens on every rank. */
+/* HybridEP's exchange has one size for all ranks: their own number of tokens, or the one that they agreed on. */
 static void bind_tokens(struct run *r, struct ls_op *op)
 {
-    if (experts_of(r)->dispatcher != LS_DISPATCH_HYBRIDEP || !r->letter->tokens)
+    if (experts_of(r)->dispatcher != LS_DISPATCH_HYBRIDEP || experts_of(r)->agrees_tokens || !r->letter->tokens)
         return;
     op->count *= r->letter->tokens;
     op->symbol = LS_NO_ID;
@@ -91,6 +96,13 @@ void experts_dispatch(struct run *r, uint32_t layer)
 {
     const struct ls_expert_plan *x = experts_of(r);
     const uint64_t k = r->c->in.plan->model->moe[layer].top_k;
+    if (x->agrees_tokens) {
+        struct ls_op *most = exchange(r, layer, LS_OP_ALL_REDUCE, "token count", LS_DTYPE_I64, 1);
+        most->comm = (uint16_t)r->c->comm_ep;
+        most->reduce = LS_REDUCE_MAX;
+        most->symbol = LS_NO_ID;
+        most->blocking = true;
+    }
     if (x->dispatcher != LS_DISPATCH_TORCH) {
         struct ls_op *op = exchange(r, layer, LS_OP_ALL_TO_ALL, "tokens", token_dtype(r, layer), hidden(r, layer) * k);
         bind_tokens(r, op);

@@ -157,6 +157,14 @@ static bool adaptable(const struct ls_model *m, const struct ls_module *module)
     return false;
 }
 
+static bool is_experts(const struct ls_model *m, uint32_t module)
+{
+    for (size_t i = 0; i < m->moes; i++)
+        if (m->moe[i].experts == module)
+            return true;
+    return false;
+}
+
 /* The name with list indices as `*`. */
 static const char *without_indices(struct ls_arena *arena, const char *fqn)
 {
@@ -216,6 +224,8 @@ enum ls_code import_peft_targets(struct importer *i, const struct ls_yaml_node *
     target = rc == LS_OK ? LS_NEW(i->arena, const char *, m.modules) : NULL;
     for (size_t k = 0; rc == LS_OK && k < m.modules; k++) {
         const char *leaf = ls_name_text(names, m.module[k].leaf), *fqn = ls_name_text(names, m.module[k].name);
+        if (includes && is_experts(&m, (uint32_t)k)) /* by name only, not as a Linear */
+            wanted[k] = any_matches(include, includes, leaf, fqn);
         if (adaptable(&m, &m.module[k]))
             wanted[k] = all || (includes ? any_matches(include, includes, leaf, fqn) : !any_matches(exclude, excludes, leaf, fqn));
     }
@@ -225,7 +235,7 @@ enum ls_code import_peft_targets(struct importer *i, const struct ls_yaml_node *
         const char *fqn = ls_name_text(names, m.module[k].name), *glob = without_indices(i->arena, fqn);
         bool exact = true; /* the glob may say more than the recipe: in targets `*` crosses dots */
         for (size_t o = 0; o < m.modules && rc == LS_OK; o++) {
-            if (wanted[o] || !adaptable(&m, &m.module[o]))
+            if (wanted[o] || (!adaptable(&m, &m.module[o]) && !is_experts(&m, (uint32_t)o)))
                 continue;
             const char *other = ls_name_text(names, m.module[o].name);
             exact = exact && !wildcard(glob, other);

@@ -44,7 +44,9 @@ static const struct { const char *path, *why; } no_effect[] = {
     { "peft.dropout", "inside an adapter" },
     { "peft.use_triton", "kernels inside an adapter" },
     { "peft.use_memory_efficient_lora", "kernels inside an adapter" },
-    { "peft.moe_rank_scaling", "adapters of experts only" },
+    { "peft.moe_rank_scaling", "false" },
+    { "peft.use_dora", "false" },
+    { "peft.expert_weight_format", "unquantized" },
     { "peft.match_all_linear", "false: the other keys decide" },
     { "distributed.pipeline", "acts on pipeline parallelism only" },
 };

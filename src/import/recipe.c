@@ -124,9 +124,6 @@ static void read_unsupported(struct importer *i)
         { "model.drafter_path", "a drafter trained beside the model" },
         { "distributed.offload_policy", "offloading to the host" },
     };
-    const struct ls_yaml_node *fake = ls_recipe_get(i->recipe, "model.backend.fake_balanced_gate");
-    if (fake && ls_yaml_is_text(fake, "true"))
-        import_unsupported(i, "model.backend.fake_balanced_gate", fake, "a gate without parameters");
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
         const struct ls_yaml_node *n = ls_recipe_get(i->recipe, parts[k].path);
         if (n && !ls_yaml_is_null(n))
@@ -192,6 +189,18 @@ static enum ls_code write_peft(struct importer *i)
         return rc;
     ls_str_printf(&i->text, "    rank: %" PRIu64 "\n", rank);
     import_note(i, LS_IMPORT_TAKEN, "peft.dim", dim, "rank %" PRIu64, rank);
+    static const char *const other[][2] = { { "peft.use_dora", "adapters with magnitudes" },
+                                            { "peft.expert_weight_format", "experts stored in another format than their adapters" } };
+    for (size_t k = 0; k < sizeof other / sizeof *other; k++) {
+        const struct ls_yaml_node *n = ls_recipe_get(i->recipe, other[k][0]);
+        if (n && !ls_yaml_is_null(n) && !ls_yaml_is_text(n, "false") && !ls_yaml_is_text(n, "unquantized"))
+            import_unsupported(i, other[k][0], n, other[k][1]);
+    }
+    const struct ls_yaml_node *scaled = ls_yaml_get(peft, "moe_rank_scaling");
+    if (scaled && ls_yaml_is_text(scaled, "true")) {
+        ls_str_add(&i->text, "    moe_rank_scaling: true\n");
+        import_note(i, LS_IMPORT_TAKEN, "peft.moe_rank_scaling", scaled, "true");
+    }
     static const char *const keys[] = { "peft.target_modules", "peft.exclude_modules" };
     for (size_t k = 0; k < 2; k++)
         if (ls_recipe_get(i->recipe, keys[k]))
@@ -292,10 +301,13 @@ static void write_experts(struct importer *i)
 /* The part of model.backend that decides what a layer of experts issues. */
 static void write_backend(struct importer *i)
 {
-    static const char *const keys[] = { "model.backend.dispatcher", "model.backend.experts", "model.backend.enable_fsdp_optimizations" };
+    static const char *const keys[] = { "model.backend.dispatcher", "model.backend.experts", "model.backend.enable_fsdp_optimizations",
+                                        "model.backend.fake_balanced_gate", "model.backend.benchmark_static_routing" };
     const struct ls_recipe *r = i->recipe;
     const struct ls_yaml_node *backend = ls_recipe_get(r, "model.backend");
-    if (r->ep == 1 || r->cp * r->tp * r->pp != 1 || i->dp % r->ep || !r->inventory || !backend || backend->kind != LS_YAML_MAP)
+    const struct ls_yaml_node *fake = ls_recipe_get(r, "model.backend.fake_balanced_gate");
+    const bool gates = fake && ls_yaml_is_text(fake, "true"); /* also without expert parallelism */
+    if ((r->ep == 1 && !gates) || r->cp * r->tp * r->pp != 1 || i->dp % r->ep || !r->inventory || !backend || backend->kind != LS_YAML_MAP)
         return;
     ls_str_add(&i->text, "  backend:\n");
     size_t before = i->text.length;

@@ -1,4 +1,4 @@
-/* Low-rank adapters: a new module tree with two more children under every adapted Linear. */
+/* Low-rank adapters: a new module tree with two more children under every adapted Linear, and more parameters in adapted experts. */
 #include "model/build.h"
 #include "model/model.h"
 
@@ -72,6 +72,60 @@ static enum ls_code add_adapter(struct rebuild *r, uint32_t parent, const char *
     return ls_build_param(b, "weight", &p);
 }
 
+static uint32_t own_param(const struct ls_model *m, const struct ls_module *module, const char *leaf)
+{
+    for (uint32_t i = module->first_param; i < module->first_param + module->params; i++)
+        if (strcmp(ls_name_text(m->names, m->param[i].leaf), leaf) == 0 && m->param[i].dims == 3)
+            return i;
+    return LS_NO_ID;
+}
+
+static const struct ls_moe *experts_of(const struct ls_model *m, uint32_t module)
+{
+    for (size_t i = 0; i < m->moes; i++)
+        if (m->moe[i].experts == module)
+            return &m->moe[i];
+    return NULL;
+}
+
+static enum ls_code add_stacked(struct rebuild *r, const char *leaf, uint64_t count, uint64_t rows, uint64_t columns, enum ls_dtype dtype,
+                                struct ls_loc at, uint32_t *param)
+{
+    struct ls_param p = { .dtype = dtype, .dims = 3, .dim = { count, rows, columns }, .adapter = true, .at = at };
+    enum ls_code rc = ls_shape_elements(p.dim, p.dims, leaf, at, &p.elements, r->build.err);
+    *param = (uint32_t)r->build.param.count;
+    return rc == LS_OK ? ls_build_param(&r->build, leaf, &p) : rc;
+}
+
+/* The stacked experts of a layer: an adapter for each expert, in the experts' own module. */
+static enum ls_code adapt_experts(struct rebuild *r, uint32_t old, uint32_t index, const struct ls_peft *peft)
+{
+    const struct ls_model *m = r->m;
+    const struct ls_module *module = &m->module[old];
+    static const char *const weight[2] = { "gate_and_up_projs", "down_projs" };
+    static const char *const leaf[2][2] = { { "lora_gate_and_up_A", "lora_gate_and_up_B" }, { "lora_down_A", "lora_down_B" } };
+    const struct ls_moe *moe = experts_of(m, old);
+    const uint64_t rank = peft->moe_rank_scaling ? peft->rank / moe->top_k : peft->rank;
+    enum ls_code rc = LS_OK;
+    if (!rank)
+        return ls_fail(r->build.err, LS_EINPUT, peft->at, "'moe_rank_scaling' divides the rank %llu by the %llu experts of a token, which leaves "
+                       "none", (unsigned long long)peft->rank, (unsigned long long)moe->top_k);
+    for (size_t k = 0; rc == LS_OK && k < 2; k++) {
+        const uint32_t at = own_param(m, module, weight[k]);
+        if (at == LS_NO_ID)
+            return ls_fail(r->build.err, LS_EINPUT, peft->at, "the experts '%.200s' have no '%s' of three dimensions, so their adapters are not "
+                           "known", ls_name_text(m->names, module->name), weight[k]);
+        const struct ls_param *w = &m->param[at];
+        const enum ls_dtype dtype = peft->dtype == LS_DTYPE_NONE ? w->dtype : peft->dtype;
+        struct adapted a = { .module = index, .weight = w->canonical };
+        rc = add_stacked(r, leaf[k][0], w->dim[0], w->dim[1], rank, dtype, peft->at, &a.a);
+        if (rc == LS_OK)
+            rc = add_stacked(r, leaf[k][1], w->dim[0], rank, w->dim[2], dtype, peft->at, &a.b);
+        ls_push(&r->adapted, a);
+    }
+    return rc;
+}
+
 static enum ls_code copy_module(struct rebuild *r, uint32_t old, bool *hit, const struct ls_peft *peft)
 {
     const struct ls_model *m = r->m;
@@ -95,12 +149,15 @@ static enum ls_code copy_module(struct rebuild *r, uint32_t old, bool *hit, cons
         rc = ls_build_param(b, ls_name_text(m->names, m->param[i].leaf), &m->param[i]);
     }
     uint32_t weight = weight_of(m, module);
+    const bool experts = experts_of(m, old) != NULL;
     bool wanted = false;
-    for (size_t t = 0; weight != LS_NO_ID && t < peft->targets; t++)
+    for (size_t t = 0; (experts || weight != LS_NO_ID) && t < peft->targets; t++)
         if (matches(peft->target[t], fqn))
             wanted = hit[t] = true;
     if (rc != LS_OK || !wanted)
         return rc;
+    if (experts)
+        return adapt_experts(r, old, index, peft);
     const struct ls_param *w = &m->param[weight];
     enum ls_dtype dtype = peft->dtype == LS_DTYPE_NONE ? w->dtype : peft->dtype;
     struct adapted a = { .module = index, .weight = w->canonical }; /* old index; mapped when the walk is done */
@@ -182,7 +239,7 @@ enum ls_code ls_model_add_lora(struct ls_model *m, const struct ls_peft *peft, s
         rc = copy_module(&r, i, hit, peft);
     for (size_t t = 0; rc == LS_OK && t < peft->targets; t++)
         if (!hit[t]) {
-            rc = ls_fail(err, LS_EINPUT, peft->at, "the adapter target '%.200s' matches no Linear", peft->target[t]);
+            rc = ls_fail(err, LS_EINPUT, peft->at, "the adapter target '%.200s' matches no Linear and no experts", peft->target[t]);
             LS_VEC(const char *) leaves = { 0 };
             for (size_t i = 0; i < m->modules && i < 4096; i++)
                 if (weight_of(m, &m->module[i]) != LS_NO_ID)

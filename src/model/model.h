@@ -111,12 +111,18 @@ bool ls_module_contains(const struct ls_model *m, uint32_t outer, uint32_t inner
 const struct ls_moe *ls_model_moe(const struct ls_model *m, uint32_t experts); /* the layer of an experts module, or NULL */
 uint64_t ls_model_elements(const struct ls_model *m); /* tied parameters once */
 
-/* Low-rank adapters: each Linear without children whose name matches a target (its last component, a suffix at a dot, or a
+/* FakeBalancedGate for every gate: its parameters, buffers and bias are gone, and routing weights carry no gradient. Indices of
+ * parameters change.
+ *   source  AutoModel components/moe/layers.py (FakeBalancedGate) */
+void ls_model_fake_gates(struct ls_model *m);
+
+/* Low-rank adapters: the experts of a layer and each Linear without children whose name matches a target (its last component, a suffix at a dot, or a
  * pattern over the whole FQN in which `*` stands for any run of characters, dots too) gets children lora_A [rank, in] and lora_B [out, rank]
- * (registered after its own parameters). Leaf calls of the flow that use its weight then use them too. Rebuilds *m in place:
+ * (registered after its own parameters); experts get lora_gate_and_up_A [count, hidden, rank], lora_gate_and_up_B [count, rank, up],
+ * lora_down_A and lora_down_B of their own (AutoModel components/_peft/lora_experts.py), with moe_rank_scaling of rank / top_k. Leaf calls of the flow that use its weight then use them too. Rebuilds *m in place:
  * every module and parameter index changes.
- *   errors  LS_EINPUT when a target matches no module */
-struct ls_peft { const char *const *target; size_t targets; uint64_t rank; enum ls_dtype dtype; struct ls_loc at; };
+ *   errors  LS_EINPUT when a target matches no module, or experts without these weights */
+struct ls_peft { const char *const *target; size_t targets; uint64_t rank; enum ls_dtype dtype; struct ls_loc at; bool moe_rank_scaling; };
 LS_MUST_USE enum ls_code ls_model_add_lora(struct ls_model *m, const struct ls_peft *peft, struct ls_error *err);
 
 #endif

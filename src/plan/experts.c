@@ -51,6 +51,11 @@ bool ls_plan_outer_root(const struct ls_model *m, const struct ls_moe_policy *mo
     return moe->wrap_outer_model || ls_plan_text_model(m) == 0;
 }
 
+bool ls_moe_agrees_tokens(const struct ls_policy *p)
+{
+    return p->moe.dispatcher == LS_DISPATCH_HYBRIDEP && p->automodel >= 7;
+}
+
 const char *ls_dispatcher_name(enum ls_dispatcher d)
 {
 #define DISPATCHER_NAME(id, name) name,
@@ -370,7 +375,9 @@ static void describe_experts(struct expert_path *e, struct ls_plan *out)
     const struct ls_moe_policy *moe = &e->policy->moe;
     struct ls_expert_plan *x = &out->experts;
     *x = (struct ls_expert_plan){ .ep = e->mesh->ep, .ep_shard = e->mesh->ep_shard, .dispatcher = moe->dispatcher,
-                                  .replays_dispatch = moe->ignore_router, .present_norms = e->policy->automodel < 7,
+                                  /* UCCL-EP's dispatch asks again, as all did up to 0.6. */
+                                  .replays_dispatch = moe->ignore_router && e->policy->automodel >= 7 && moe->dispatcher != LS_DISPATCH_UCCL_EP,
+                                  .agrees_tokens = ls_moe_agrees_tokens(e->policy), .present_norms = e->policy->automodel < 7,
                                   .one_pass_norm = e->policy->automodel >= 7,
                                   /* Up to 0.6 those of Transformer Engine were taken for whole tensors. */
                                   .norm_over_ep = !moe->te_experts || e->policy->automodel >= 7, .idle_without_gradient = moe->no_dummy_pass,

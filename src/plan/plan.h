@@ -51,7 +51,8 @@ struct ls_expert_plan {
     size_t ep, ep_shard;                    /* ranks that share the experts of a layer, and that share one rank's experts. ep_shard
                                                LS_SIZE_ANY: two or more */
     enum ls_dispatcher dispatcher;
-    bool replays_dispatch;                  /* recomputation takes the routing of forward as it was */
+    bool replays_dispatch;                  /* recomputation knows from forward how many tokens arrive */
+    bool agrees_tokens;                     /* ranks of a group agree on the most tokens first, and pad to them */
     bool present_norms;                     /* the gradient norm is reduced over the groups that have a gradient on this rank; else over
                                                all that the plan has */
     bool norm_over_ep;                      /* the norm of experts is also summed over ep */
@@ -163,6 +164,9 @@ LS_MUST_USE enum ls_code ls_plan_experts(const struct ls_model *m, const struct 
                                          struct ls_error *err);
 /* The module that AutoModel takes for the text model; 0 if it is the model itself. */
 uint32_t ls_plan_text_model(const struct ls_model *m);
+/* HybridEP since AutoModel 0.7; before, every rank must hold as many tokens as the others.
+ *   source  AutoModel components/moe/megatron/token_dispatcher.py (_HybridEPManager.dispatch) */
+bool ls_moe_agrees_tokens(const struct ls_policy *p);
 /* Whether one accumulation switch of the outer model reaches every unit: it is a unit itself. */
 bool ls_plan_outer_root(const struct ls_model *m, const struct ls_moe_policy *moe);
 

@@ -423,7 +423,7 @@ enum ls_code ls_load_batch(struct loader *l)
     if ((v = ls_yaml_get(n, "steps")))
         LS_TRY(load_number(l, v, "steps", LS_STEPS_MAX, &b->steps));
     const struct ls_moe_policy *moe = &l->s->policy.moe;
-    b->by_tokens = l->s->mesh.ep > 1 && moe->dispatcher == LS_DISPATCH_HYBRIDEP;
+    b->by_tokens = l->s->mesh.ep > 1 && moe->dispatcher == LS_DISPATCH_HYBRIDEP && !ls_moe_agrees_tokens(&l->s->policy);
     b->by_idle_experts = l->s->mesh.ep > 1 && moe->no_dummy_pass;
     if (!manifest)
         LS_TRY(load_samples(l, samples));

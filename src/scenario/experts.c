@@ -34,12 +34,13 @@ static enum ls_code load_backend(struct loader *l, const struct ls_yaml_node *n)
     struct ls_moe_policy *m = &l->s->policy.moe;
     const struct ls_yaml_node *v;
     size_t which = 0;
-    bool dummy = true, fake = false;
+    bool dummy = true, fake = false, pinned = false;
     LS_TRY(ls_load_check_keys(l, n, "model.backend", false));
     if ((v = ls_yaml_get(n, "dispatcher"))) {
         LS_TRY(ls_yaml_choice(v, "dispatcher", dispatchers, &which, l->err));
         if (which == LS_DISPATCH_COUNT)
-            return ls_fail(l->err, LS_EINPUT, v->at, "'dispatcher' is mok, which is not modelled");
+            return ls_fail(l->err, LS_EINPUT, v->at, "'dispatcher' is mok; what its kernels exchange, and when, is decided in a library outside "
+                           "AutoModel, and is not modelled");
         m->dispatcher = (enum ls_dispatcher)which;
         m->dispatcher_at = v->at;
     }
@@ -51,11 +52,36 @@ static enum ls_code load_backend(struct loader *l, const struct ls_yaml_node *n)
         LS_TRY(ls_yaml_bool(v, "enable_fsdp_optimizations", &m->fsdp_optimizations, l->err));
     if ((v = ls_yaml_get(n, "fake_balanced_gate")))
         LS_TRY(ls_yaml_bool(v, "fake_balanced_gate", &fake, l->err));
-    if (fake && l->s->mesh.ep > 1)
-        return ls_fail(l->err, LS_EINPUT, v->at, "'fake_balanced_gate' replaces the gate by one without parameters, which is not modelled");
+    if ((v = ls_yaml_get(n, "benchmark_static_routing")))
+        LS_TRY(ls_yaml_bool(v, "benchmark_static_routing", &pinned, l->err));
+    if (pinned && !fake)
+        return ls_fail(l->err, LS_EINPUT, v->at, "'benchmark_static_routing' needs fake_balanced_gate: true; AutoModel refuses it otherwise");
+    if (pinned && ls_moe_agrees_tokens(&l->s->policy))
+        return ls_fail(l->err, LS_EINPUT, v->at, "'benchmark_static_routing' lets each rank leave out the agreement on token counts while its "
+                       "own count does not grow, which is not modelled");
     if ((v = ls_yaml_get(n, "dummy_expert_pass")))
         LS_TRY(ls_yaml_bool(v, "dummy_expert_pass", &dummy, l->err));
     m->no_dummy_pass = !dummy;
+    return LS_OK;
+}
+
+/* Adapters of experts that AutoModel lacks, or that issue other collectives than the experts alone. */
+static enum ls_code check_adapters(struct loader *l)
+{
+    const struct ls_model *m = &l->s->model;
+    for (size_t i = 0; i < m->moes; i++) {
+        const struct ls_module *experts = &m->module[m->moe[i].experts];
+        for (uint32_t p = experts->first_param; p < experts->first_param + experts->params; p++) {
+            if (!m->param[p].adapter)
+                continue;
+            if (l->s->policy.moe.te_experts)
+                return ls_fail(l->err, LS_EINPUT, m->param[p].at, "AutoModel has no adapters for experts of Transformer Engine; choose experts: "
+                               "torch_mm, or other targets");
+            if (l->s->mesh.ep > 1 && l->s->policy.moe.dispatcher == LS_DISPATCH_TORCH && l->s->policy.automodel < 7)
+                return ls_fail(l->err, LS_EINPUT, m->param[p].at, "adapted experts of AutoModel 0.6 gather by DTensor, unlike all others, which is "
+                               "not modelled; choose runtime.automodel: \"0.7\", or another dispatcher");
+        }
+    }
     return LS_OK;
 }
 
@@ -69,5 +95,5 @@ enum ls_code ls_load_experts(struct loader *l)
     if (backend && !ls_yaml_is_null(backend))
         LS_TRY(load_backend(l, backend));
     m->te_experts = m->te_experts && m->dispatcher != LS_DISPATCH_TORCH;
-    return LS_OK;
+    return check_adapters(l);
 }

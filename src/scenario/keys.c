@@ -64,7 +64,7 @@ static const struct ls_key_row rows[] = {
     { "model.backend", "dispatcher", H, H, 0, "" },
     { "model.backend", "experts", H, H, 0, "" },
     { "model.backend", "enable_fsdp_optimizations", H, H, 0, "" },
-    { "model.backend", "fake_balanced_gate", H, H, 0, "false; a gate without parameters is not modelled" },
+    { "model.backend", "fake_balanced_gate", H, H, 0, "" },
     { "model.backend", "dummy_expert_pass", H, H, 1, "" },
     { "model.backend", "_target_", N, N, 0, "there is one class of back ends" },
     { "model.backend", "attn", N, N, 0, COMPUTE },
@@ -93,7 +93,7 @@ static const struct ls_key_row rows[] = {
     { "model.backend", "enable_deepep", N, N, 0, "AutoModel ignores it" },
     { "model.backend", "enable_hf_state_dict_adapter", N, N, 0, "acts on checkpoints" },
     { "model.backend", "fake_gate_noise", N, N, 0, "acts with a fake gate only" },
-    { "model.backend", "benchmark_static_routing", N, N, 0, "acts with a fake gate only" },
+    { "model.backend", "benchmark_static_routing", H, H, 0, "saves waits of the host; refused where it saves collectives" },
     { "model.backend", "mok", N, N, 0, "acts with dispatcher: mok only" },
 
     { "distributed.mp_policy", "param_dtype", H, H, 0, "" },

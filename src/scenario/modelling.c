@@ -5,7 +5,7 @@
 
 static enum ls_code load_peft(struct loader *l, const struct ls_yaml_node *n)
 {
-    static const char *const keys[] = { "kind", "targets", "rank", "dtype", NULL }, *const kinds[] = { "lora", NULL };
+    static const char *const keys[] = { "kind", "targets", "rank", "dtype", "moe_rank_scaling", NULL }, *const kinds[] = { "lora", NULL };
     struct ls_peft peft = { .rank = 8, .at = n->at };
     const struct ls_yaml_node *v;
     size_t kind = 0;
@@ -22,6 +22,8 @@ static enum ls_code load_peft(struct loader *l, const struct ls_yaml_node *n)
         LS_TRY(ls_yaml_uint(v, "rank", 1, 1 << 16, &peft.rank, l->err));
     if ((v = ls_yaml_get(n, "dtype")))
         LS_TRY(ls_load_dtype(l, v, "dtype", true, &peft.dtype));
+    if ((v = ls_yaml_get(n, "moe_rank_scaling")))
+        LS_TRY(ls_yaml_bool(v, "moe_rank_scaling", &peft.moe_rank_scaling, l->err));
     l->s->freeze.peft_base = true;
     return ls_model_add_lora(&l->s->model, &peft, l->err);
 }
@@ -56,6 +58,13 @@ enum ls_code ls_load_model(struct loader *l)
         ls_hint(l->err, checkpoint ? "add 'flow:' with a recorded flow" : "add 'flow:' to the inventory");
         return LS_EINPUT;
     }
+    bool fake = false;
+    const struct ls_yaml_node *backend = ls_yaml_get(n, "backend");
+    if (backend && backend->kind == LS_YAML_MAP && (v = ls_yaml_get(backend, "fake_balanced_gate")))
+        LS_TRY(ls_yaml_bool(v, "fake_balanced_gate", &fake, l->err));
+    /* Gemma 4 has a gate of its own, which it puts in place of whatever AutoModel's layer has made. */
+    if (fake && strcmp(ls_name_text(s->names, s->model.architecture), "Gemma4ForConditionalGeneration") != 0)
+        ls_model_fake_gates(&s->model);
     return LS_OK;
 }
 

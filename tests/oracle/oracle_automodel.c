@@ -1,4 +1,4 @@
-/* `rules: automodel` against unit lists of the real parallelizer (record_automodel.py), line by line.
+/* `rules: automodel` against unit lists of the real parallelizers (record_automodel.py), line by line.
  *
  *     oracle_automodel [--json] [NAME...]   only recordings whose name holds NAME */
 #include "plan/plan.h"
@@ -78,8 +78,9 @@ static void add_units(struct bench *b)
     for (size_t i = 0; i < b->plan.units; i++) {
         struct ls_unit *u = &b->plan.unit[i];
         const char *name = ls_name_text(b->names, u->name), *base = u->module[0] ? name : "";
-        ls_str_printf(s, "unit %s reshard=%s dtypes=%s/%s/%s cast=%s", name, reshard[u->reshard], ls_dtype_name(u->param_dtype),
-                      ls_dtype_name(u->reduce_dtype), ls_dtype_name(u->output_dtype), u->cast_inputs ? "true" : "false");
+        ls_str_printf(s, "unit %s%s reshard=%s dtypes=%s/%s/%s cast=%s", name, u->mesh == LS_UNIT_EXPERTS ? " over=ep_shard" : "",
+                      reshard[u->reshard], ls_dtype_name(u->param_dtype), ls_dtype_name(u->reduce_dtype), ls_dtype_name(u->output_dtype),
+                      u->cast_inputs ? "true" : "false");
         add_targets(b, "forward", u->forward_prefetch, u->forward_prefetches);
         add_targets(b, "backward", u->backward_prefetch, u->backward_prefetches);
         qsort(u->ignored, u->ignoreds, sizeof *u->ignored, by_index); /* a set there */
@@ -139,8 +140,8 @@ static enum ls_code freeze(struct bench *b, const struct ls_freeze *f, bool **at
 static enum ls_code replay(struct bench *b, const char *recording, struct ls_error *err)
 {
     struct ls_policy policy = { .rules = LS_RULES_AUTOMODEL, .param_dtype = LS_DTYPE_BF16, .reduce_dtype = LS_DTYPE_F32,
-                                .output_dtype = LS_DTYPE_BF16, .cast_inputs = true };
-    const struct ls_mesh mesh = { .replicate = 1, .shard = 2, .cp = 1, .tp = 1, .pp = 1, .ep = 1, .ep_shard = 1 };
+                                .output_dtype = LS_DTYPE_BF16, .cast_inputs = true, .moe = { .wrap_outer_model = true } };
+    struct ls_mesh mesh = { .replicate = 1, .shard = 2, .cp = 1, .tp = 1, .pp = 1, .ep = 1, .ep_shard = 1 };
     const struct ls_runtime runtime = { .version = 212 };
     char value[300], file[1200], one[600];
     bool *at_sharding = NULL, *final = NULL;
@@ -163,7 +164,7 @@ static enum ls_code replay(struct bench *b, const char *recording, struct ls_err
                 rc = freeze(b, &none, &at_sharding, &final, err);
         } else if (sscanf(one, "peft %299s %llu", value, &rank) == 2) {
             const char *const target = value;
-            const struct ls_peft peft = { &target, 1, rank, LS_DTYPE_NONE, LS_NOWHERE };
+            const struct ls_peft peft = { &target, 1, rank, LS_DTYPE_NONE, LS_NOWHERE, false };
             const struct ls_freeze base = { .peft_base = true };
             rc = ls_model_add_lora(&b->m, &peft, err);
             if (rc == LS_OK)
@@ -182,6 +183,10 @@ static enum ls_code replay(struct bench *b, const char *recording, struct ls_err
             const struct ls_module *first = &b->m.module[module], *last = first + first->subtree - 1;
             for (uint32_t i = first->first_param; i < last->first_param + last->params; i++)
                 at_sharding[i] = final[i] = false;
+        } else if (sscanf(one, "experts dp=%zu ep=%zu", &mesh.shard, &mesh.ep) == 2) {
+            mesh.ep_shard = mesh.shard / mesh.ep;
+            policy.moe.wrap_outer_model = flag(one, "wrap=", true);
+            policy.moe.lm_head_f32 = strstr(one, "lm_head=float32") != NULL;
         } else if (strncmp(one, "policy ", 7) == 0) {
             if (field(one, "frozen=", value, sizeof value))
                 policy.frozen = strcmp(value, "root") == 0        ? LS_FROZEN_ROOT

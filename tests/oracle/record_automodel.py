@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record the unit lists of the real AutoModel parallelizer (nemo-automodel, dense path) on meta-device models.
+"""Record the unit lists of the real AutoModel parallelizers (nemo-automodel: dense path, expert-parallel path) on meta-device models.
 
     record_automodel.py [CASE...]   writes automodel/CASE.nemo-VERSION.rec beside this file; without arguments, every case
 
@@ -31,6 +31,10 @@ LISTED = 40     # parameters of a unit that are listed by name; more are given a
 REAL = {**dict.fromkeys(["qwen3_vl_4b", "gemma3_4b", "ministral3_3b", "gemma4_e4b", "gemma4_31b", "qwen2_5_omni_3b", "qwen2_5_vl_3b",
                          "internvl3_5_4b", "gemma3n_e4b"], "inventory_models"),
         **dict.fromkeys(["qwen3_5_4b", "llava_ov_1_5_4b", "muse_glimmer_30b"], "inventory_automodel")}
+# With routed experts, for the expert-parallel path: all in inventory_automodel, under these names.
+ROUTED = {**{n: n for n in ("gemma4_26b_a4b", "kimi_vl_a3b", "qwen3_omni_30b_a3b", "qwen3_vl_30b_a3b", "qwen3_5_35b_a3b", "kimi_k2_5",
+                            "minimax_m3", "step_3_7_flash")},
+          "mistral_small_4_119b": "mistral_small_4"}
 
 
 def cases():
@@ -60,6 +64,14 @@ def cases():
     case("qwen3_vl_4b_lora_language", q, freeze_config={}, peft=("*.language_model.*_proj", 16))
     case("qwen3_vl_4b_lora_tower", q, peft=("*.visual.*.qkv", 8))
     case("gemma3_4b_lora_frozen_tower", "scenarios/models/gemma3_4b.yaml", freeze_config={}, frozen="per_layer", peft=("*_proj", 4))
+    for model in ROUTED:
+        both, file = {"freeze_vision_tower": True, "freeze_audio_tower": True}, f"scenarios/models/{model}.yaml"
+        for frozen in ("root", "per_layer", "replicate"):
+            case(f"{model}_{frozen}", file, frozen=frozen, freeze_config=both, dp=4, ep=2)
+        case(f"{model}_trainable", file, freeze_config=None, dp=4, ep=4)
+        case(f"{model}_inner_root", file, freeze_config=both, dp=4, ep=2, moe=dict(wrap_outer_model=False))
+        case(f"{model}_inner_trainable", file, freeze_config=None, dp=4, ep=2, reshard=True,
+             moe=dict(wrap_outer_model=False, lm_head_precision="float32"))
     for name in ("two", "three", "island"):
         case(f"by_dtype_{name}", f"tests/data/model/by_dtype_{name}.yaml")
     return out
@@ -99,6 +111,8 @@ def build(node, default):
 def model_of(case):
     path = os.path.join(ROOT, case["inventory"])
     name = os.path.splitext(os.path.basename(path))[0]
+    if name in ROUTED:
+        return getattr(importlib.import_module("inventory_automodel"), ROUTED[name])().full()
     if name in REAL:
         return getattr(importlib.import_module(REAL[name]), name)().full()
     with open(path) as f:
@@ -123,11 +137,17 @@ def listed(names, base):
 
 
 def record(case, version):
-    import nemo_automodel.components.distributed.parallelizer as parallelizer
+    if "ep" in case:
+        import nemo_automodel.components.moe.parallelizer as parallelizer
+    else:
+        import nemo_automodel.components.distributed.parallelizer as parallelizer
     import nemo_automodel.components.distributed.parallelizer_utils as parallelizer_utils
     from nemo_automodel.components.utils.model_utils import apply_parameter_freezing
 
     model = model_of(case)
+    # The parallelizer asks the outer configuration, whose class default says tied, even of models that are never tied.
+    if getattr(getattr(model, "tie_word_embeddings_support", None), "name", "") == "UNTIED_ONLY":
+        model.config.tie_word_embeddings = False
     if "peft" in case:      # as AutoModel does: adapters first, the base is frozen only after sharding
         from nemo_automodel.components._peft.lora import PeftConfig, apply_lora_to_linear_modules
         target, rank = case["peft"]
@@ -145,20 +165,32 @@ def record(case, version):
     calls = []
     real = parallelizer.fully_shard
 
+    alive = list(model.parameters())    # ids must stay unique
+
     def spy(module, **kwargs):
+        for n, p in module.named_parameters(remove_duplicate=False):    # experts: cut over ep since
+            param_name.setdefault(id(p), f"{name_of[id(module)]}.{n}" if name_of[id(module)] else n)
         names = {id(p) for p in kwargs.get("ignored_params") or ()}
-        kept = [p for p in module.parameters() if id(p) in names]
+        kept = [p for p in module.parameters() if id(p) in names and id(p) not in spy.managed]    # a nested unit's are nothing to ignore
         calls.append((module, kwargs, [param_name[id(p)] for p in kept]))
         before = {id(p): p for p in module.parameters()}
         out = real(module, **kwargs)
         # fully_shard puts new Parameters in place: they keep their names
         for n, p in module.named_parameters(remove_duplicate=False):
             param_name.setdefault(id(p), f"{name_of[id(module)]}.{n}" if name_of[id(module)] else n)
-        spy.alive += [before]
+        alive.append(before)
+        managed = [p.sharded_param for g in module._get_fsdp_state()._fsdp_param_groups for p in g.fsdp_params]
+        alive.extend(managed)
+        spy.managed |= {id(p) for p in managed}
         return out
-    spy.alive = []      # ids must stay unique
+    spy.managed = set()
     parallelizer.fully_shard = parallelizer_utils.fully_shard = spy
-    mesh = init_device_mesh("cpu", (1, 1, 2, 1, 1), mesh_dim_names=("pp", "dp_replicate", "dp_shard", "cp", "tp"))
+    if "ep" in case:
+        from nemo_automodel.components.distributed import mesh_utils
+        from nemo_automodel.components.distributed.mesh import ParallelismSizes
+        mesh, moe_mesh = mesh_utils._create_fsdp2_device_mesh(ParallelismSizes(dp_size=case["dp"], ep_size=case["ep"]), world_size=case["dp"])
+    else:
+        mesh = init_device_mesh("cpu", (1, 1, 2, 1, 1), mesh_dim_names=("pp", "dp_replicate", "dp_shard", "cp", "tp"))
     forward, backward = case.get("prefetch", (0, 0))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.bfloat16)
     options = dict(mp_policy=policy, enable_fsdp2_prefetch="prefetch" in case, fsdp2_forward_prefetch_depth=forward,
@@ -170,16 +202,27 @@ def record(case, version):
     config = case.get("freeze_config")
     lines.append("freeze_config " + ("none" if config is None else " ".join(f"{k}={str(v).lower()}" for k, v in config.items()) or "empty"))
     lines += [f"freeze {p}" for p in case.get("freeze", [])]
+    if "ep" in case:
+        moe = case.get("moe", {})
+        lines.append(f"experts dp={case['dp']} ep={case['ep']} wrap={str(moe.get('wrap_outer_model', True)).lower()} "
+                     f"lm_head={moe.get('lm_head_precision', 'none')}")
     lines.append(f"policy frozen={case.get('frozen', 'root')} reshard={str(case.get('reshard')).lower()} "
                  f"prefetch={f'{forward}/{backward}' if 'prefetch' in case else 'off'}")
     lines.append("frozen " + listed([n for n, p in model.named_parameters() if not p.requires_grad and p.is_floating_point()], ""))
     try:
-        if hasattr(parallelizer, "get_parallelization_strategy"):
+        if "ep" in case:
+            precision = dict(moe, lm_head_precision=torch.float32) if "lm_head_precision" in moe else moe
+            parallelizer.parallelize_model(model, mesh, moe_mesh, dp_axis_names=("dp_replicate", "dp_shard_cp"), ep_axis_name="ep",
+                                           ep_shard_axis_names=("ep_shard",), mp_policy=policy, reshard_after_forward=bool(case.get("reshard")),
+                                           frozen_multimodal_sharding=case.get("frozen", "root"), **precision)
+        elif hasattr(parallelizer, "get_parallelization_strategy"):
             parallelizer.get_parallelization_strategy(model).parallelize(model, mesh, **options)
         else:                                                               # 0.7
             parallelizer.ModelParallelizer()._apply(model, mesh, **options)
     except ValueError as e:
-        word = "container_without_forward" if "do not implement forward" in str(e) else "dtype_islands" if "could not isolate" in str(e) else None
+        word = "container_without_forward" if "do not implement forward" in str(e) else "dtype_islands" if "could not isolate" in str(e) \
+            else "frozen_outside_inner_root" if "wrap_outer_model" in str(e) and "frozen" in str(e).lower() \
+            else "tied_across_roots" if "is tied to" in str(e) else None
         if word is None:
             raise
         return lines + [f"refused {word}"]
@@ -198,7 +241,8 @@ def record(case, version):
         name, state, mp = name_of[id(module)], module._get_fsdp_state(), kwargs["mp_policy"]
         dtypes = "/".join(NAMES.get(d, "none") for d in (mp.param_dtype, mp.reduce_dtype, mp.output_dtype))
         reshard = kwargs.get("reshard_after_forward")
-        lines.append(f"unit {name or 'root'} reshard={'none' if reshard is None else str(reshard).lower()} dtypes={dtypes} "
+        over = " over=ep_shard" if kwargs["mesh"].mesh_dim_names == ("ep_shard",) else ""
+        lines.append(f"unit {name or 'root'}{over} reshard={'none' if reshard is None else str(reshard).lower()} dtypes={dtypes} "
                      f"cast={str(mp.cast_forward_inputs).lower()} forward={targets(state._states_to_forward_prefetch)} "
                      f"backward={targets(state._states_to_backward_prefetch)} ignored={listed(ignored, name)} "
                      f"params={listed(owned[id(module)], name)}")
@@ -208,13 +252,14 @@ def record(case, version):
 def main():
     version = importlib.metadata.version("nemo-automodel")
     wanted = sys.argv[1:]
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     os.makedirs(os.path.join(HERE, "automodel"), exist_ok=True)
     sys.path.insert(0, HERE)
     for name, case in cases().items():
         if wanted and name not in wanted:
             continue
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.get("dp", 2))
         lines = record(case, version)
+        dist.destroy_process_group()
         with open(os.path.join(HERE, "automodel", f"{name}.nemo-{version}.rec"), "w") as f:
             f.write("\n".join(lines) + "\n")
         print(name, sum(line.startswith("unit") for line in lines), flush=True)

@@ -5,7 +5,7 @@
 
 Real: the parallelizer (parallelize_model), the MoE layers' experts with the `torch` dispatcher, FSDP2, autograd, MoEFSDPSyncMixin, the
 training step's scaling and clipping, the gates' bias update. Made up: the rest of the model, whose leaves add up what they get (as in
-record_fsdp2.py, whose recorder this uses), gates' choices (the first experts of all), and data. Each rank runs alone under the fake
+record_fsdp2.py, whose recorder this uses), gates' choices (all experts of this rank, or `experts: idle`: none), and data. Each rank runs alone under the fake
 process group; every mesh axis has a group of its own, as with NCCL and a timeout. See format.md, README.md."""
 import argparse
 import gc
@@ -35,7 +35,8 @@ from nemo_automodel.components.distributed.mesh import ParallelismSizes
 from nemo_automodel.components.moe import fsdp_mixin, parallelizer
 from nemo_automodel.components.moe.config import MoEConfig
 from nemo_automodel.components.moe.experts import GroupedExperts
-from nemo_automodel.components.moe.layers import Gate, MoE
+from nemo_automodel.components._peft.lora_experts import GroupedExpertsLoRA
+from nemo_automodel.components.moe.layers import FakeBalancedGate, Gate, MoE
 from nemo_automodel.components.training import utils as training_utils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -102,6 +103,10 @@ class Experts(GroupedExperts):
         return self.__dict__["_run"](*values)
 
 
+class AdaptedExperts(GroupedExpertsLoRA):
+    forward = Experts.forward
+
+
 class Layer(MoE):
     def forward(self, *values):
         return self.__dict__["_run"](*values)
@@ -112,12 +117,20 @@ class Router(Gate):
         return self.__dict__["_run"](*values)
 
 
+class FakeRouter(FakeBalancedGate):
+    forward = Router.forward
+
+
 class Model(flow_model.Model):
     """As record_fsdp2's, with the real classes where there are experts, and modules that checkpointing may have wrapped."""
+    idle = False    # whether the batch routes no token to this rank's experts
 
-    def __init__(self, inventory, optimizations):
+    def __init__(self, inventory, backend, peft):
         self.moe = inventory.pop("moe")
-        self.optimizations = optimizations
+        self.fake_gates, self.rank = backend.get("fake_balanced_gate", False), (peft or {}).get("rank")
+        if peft and peft.get("targets") != ["*.mlp.experts"]:
+            raise BadScenario("only experts are adapted here")
+        optimizations = backend.get("enable_fsdp_optimizations", False)
         super().__init__(inventory)
         self.gates = []
         for entry in self.moe:
@@ -140,9 +153,18 @@ class Model(flow_model.Model):
         for name, param in list(old.named_parameters()):
             setattr(new, name, param)
         new.__class__ = Experts
+        if self.rank:
+            new = GroupedExpertsLoRA(new, lora_dim=self.rank)
+            new.__class__ = AdaptedExperts
         self.module_fqn[id(new)] = self.module_fqn[id(old)]
         layer.experts = new
         layer.__class__ = Layer
+        if self.fake_gates:
+            layer.gate = FakeBalancedGate(config)
+            layer.gate.__class__ = FakeRouter
+            self.module_fqn[id(layer.gate)] = self.module_fqn[id(gate)]
+            self.count = count
+            return
         gate.__class__ = Router
         bias = entry.get("gate_bias")
         if not bias:
@@ -173,9 +195,12 @@ class Model(flow_model.Model):
         returned = []
 
         def forward(*values):
-            if isinstance(module, Experts):
+            if isinstance(module, (Experts, AdaptedExperts)):
                 returned[:] = st["out"]
                 return self.run_experts(module, *values)
+            if isinstance(module, FakeRouter):
+                returned[:] = st["out"]
+                return tuple(t.detach() for t in self.compute(values, [], len(returned)))
             if "body" not in st:
                 outs = st.get("out") or []
                 returned[:] = outs
@@ -189,8 +214,9 @@ class Model(flow_model.Model):
         return dict(zip(returned, result))
 
     def compute(self, inputs, params, out_count):
-        # In the dtype of the parameters, as layers compute: a unit that casts its output moves its hook behind the cast.
-        return tuple(t.to(flow_model.DTYPES[self.dtype]) for t in super().compute(inputs, params, out_count))
+        # In the dtype of the gathered parameters, as layers compute: a unit that casts its output moves its hook behind the cast.
+        dtype = params[0].dtype if params else inputs[0].dtype
+        return tuple(t.to(dtype) for t in super().compute(inputs, params, out_count))
 
     def run_op(self, st, env, module):
         """Additions, which save nothing for backward: recomputation does not get to them."""
@@ -200,14 +226,16 @@ class Model(flow_model.Model):
             total = total + x
         return {n: total for n in st.get("out") or []}
 
-    @staticmethod
-    def run_experts(module, tokens, weights):
+    def run_experts(self, module, tokens, weights):
         k, dim = module.config.n_activated_experts, module.config.dim
         dtype = module.down_projs.dtype
         x = tokens.mean().to(dtype) * torch.ones(TOKENS, dim, dtype=dtype)
         w = weights.mean() * torch.ones(TOKENS, k, dtype=dtype)
-        indices = torch.arange(k).repeat(TOKENS, 1)
-        y = GroupedExperts.forward(module, x, torch.ones(TOKENS, dtype=torch.bool), w, indices)
+        # This rank's experts get every token, or none: the others' tokens are routed as its own.
+        local = self.count // self.experts_ranks
+        first = dist.get_rank() % self.experts_ranks * local + (local if self.idle else 0)
+        indices = (first + torch.arange(k) % local).repeat(TOKENS, 1) % self.count
+        y = (GroupedExpertsLoRA if self.rank else GroupedExperts).forward(module, x, torch.ones(TOKENS, dtype=torch.bool), w, indices)
         return (y.mean().expand(flow_model.WIDTH),)   # saves nothing, as a view
 
 
@@ -221,10 +249,11 @@ class Scenario:
         self.name = doc["name"]
         if self.name != os.path.splitext(os.path.basename(path))[0]:
             raise BadScenario(f"{path}: name differs from the file's")
-        with open(os.path.join(ROOT, "scenarios", doc["model"]["inventory"]), encoding="utf-8") as file:
+        beside = os.path.join(os.path.dirname(path), doc["model"]["inventory"])
+        with open(beside if os.path.exists(beside) else os.path.join(ROOT, "scenarios", doc["model"]["inventory"]), encoding="utf-8") as file:
             self.inventory = file.read()
         self.backend = doc["model"].get("backend") or {}
-        check_keys("backend", self.backend, {"dispatcher", "enable_fsdp_optimizations"})
+        check_keys("backend", self.backend, {"dispatcher", "enable_fsdp_optimizations", "fake_balanced_gate"})
         if self.backend.get("dispatcher", "torch") != "torch":
             raise BadScenario("only the torch dispatcher can be recorded without a GPU")
         self.distributed = d = doc["distributed"]
@@ -241,6 +270,8 @@ class Scenario:
 
     def counts(self, step, micro, rank):
         sample = self.samples[self.table[step * self.microbatches + micro][rank]]
+        check_keys("sample", sample, {"text", "experts", *flow_model.COUNT_KEYS})
+        Model.idle = sample.get("experts") == "idle"
         return {flow_model.COUNT_KEYS[k]: v for k, v in sample.items() if k in flow_model.COUNT_KEYS}
 
 
@@ -264,9 +295,10 @@ def parallelize(scenario, model):
     for i, name in enumerate(("dp_replicate", "dp_shard")[-mesh.ndim:]):
         REC.group_name[mesh.get_group(i).group_name] = name
     for name in ("ep", "ep_shard"):
-        REC.group_name[moe[name].get_group().group_name] = name
+        REC.group_name.setdefault(moe[name].get_group().group_name, name)   # over all ranks it is the default group
     options = dict(d.get("moe") or {})
-    check_keys("moe", options, {"wrap_outer_model", "reshard_after_forward", "ignore_router_for_ac", "lm_head_precision"})
+    check_keys("moe", options, {"wrap_outer_model", "reshard_after_forward", "ignore_router_for_ac", "lm_head_precision", "mp_policy"})
+    precision = mp_policy(options.pop("mp_policy", None) or d.get("mp_policy"))
     if d.get("reshard_after_forward") is not None:
         options["reshard_after_forward"] = d["reshard_after_forward"]
     inner = getattr(root, "model", root)
@@ -274,7 +306,7 @@ def parallelize(scenario, model):
     root.config = types.SimpleNamespace(hidden_size=32, num_experts=model.count)
     parallelizer.parallelize_model(
         root, world, moe, dp_axis_names=("dp_replicate", "dp_shard_cp"), ep_axis_name="ep", ep_shard_axis_names=("ep_shard",),
-        activation_checkpointing=d.get("activation_checkpointing", False), mp_policy=mp_policy(d.get("mp_policy")),
+        activation_checkpointing=d.get("activation_checkpointing", False), mp_policy=precision,
         frozen_multimodal_sharding=(d.get("multimodal") or {}).get("frozen_sharding", "root"), **options)
     for module in root.modules():
         if not isinstance(module, FSDPModule):
@@ -325,8 +357,12 @@ def record_rank(scenario, rank):
     gc.collect()
     gc.disable()
     try:
-        model = Model(yaml.safe_load(scenario.inventory), scenario.backend.get("enable_fsdp_optimizations", False))
+        model = Model(yaml.safe_load(scenario.inventory), scenario.backend, scenario.doc["model"].get("peft"))
+        model.experts_ranks = scenario.distributed["ep_size"]
         _, moe = parallelize(scenario, model)
+        if model.rank:      # as AutoModel does, after sharding
+            for name, param in model.root.named_parameters():
+                param.requires_grad_("lora_" in name)
         REC.on = True
         stderr, sys.stderr = sys.stderr, open(os.devnull, "w")
         try:
@@ -376,8 +412,11 @@ def main():
     parser.add_argument("scenarios", nargs="+")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    torch._dynamo.config.disable = True     # activations of experts are compiled, which takes a minute and changes no call
     logging.disable(logging.WARNING)
     patch()
+    gc.collect()
+    gc.freeze()     # every rank's process collects garbage
     failed = 0
     for path in args.scenarios:
         scenario = Scenario(path)

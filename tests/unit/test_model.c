@@ -328,10 +328,69 @@ Test(model, experts)
     }
     cr_assert_null(ls_model_moe(&m, m.moe[0].gate));
     const char *const target[] = { "q_proj" };
-    struct ls_peft peft = { target, 1, 3, LS_DTYPE_BF16, LS_NOWHERE };
+    struct ls_peft peft = { target, 1, 3, LS_DTYPE_BF16, LS_NOWHERE, false };
     cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK, "%s", err.text);
     cr_assert_eq(m.moe[1].experts, ls_model_module(&m, "layers.2.mlp.experts"), "layers follow");
     cr_assert_eq(m.moe[1].gate, ls_model_module(&m, "layers.2.mlp.gate"));
+}
+
+#define STACKED                                                                                                                 \
+    HEAD "modules: {class: M, children: {layers: {class: ModuleList, children: {\"0..1\": {class: L, children: {mlp: {class: MoE, " \
+         "children: {gate: {class: Gate, params: {weight: [4, 6]}, buffers: {bias: {shape: [4], dtype: f32}}}, "               \
+         "experts: {class: GroupedExperts, params: {gate_and_up_projs: [4, 6, 16], down_projs: [4, 8, 6]}}}}}}}}}}\n"          \
+         "moe: [{modules: layers.*.mlp, count: 4, top_k: 2, gate_bias: bias, bias_update: true}]\n"                            \
+         "flow: {inputs: [x], outputs: [x], body: [{each: layers, body: [{call: $.mlp.gate, in: [x], out: [w]}, "              \
+         "{call: $.mlp.experts, in: [x, w], out: [x]}]}]}\n"
+
+/* AutoModel's GroupedExpertsLoRA: one adapter per expert, stacked, in the experts' own module. */
+Test(model, adapters_of_experts)
+{
+    good(STACKED);
+    const char *const target[] = { "layers.1.mlp.experts" };
+    struct ls_peft peft = { target, 1, 6, LS_DTYPE_NONE, LS_NOWHERE, true };
+    cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK, "%s", err.text);
+    static const struct { const char *leaf; uint64_t rows, columns; } want[] = {
+        { "gate_and_up_projs", 6, 16 }, { "down_projs", 8, 6 }, { "lora_gate_and_up_A", 6, 3 }, { "lora_gate_and_up_B", 3, 16 },
+        { "lora_down_A", 8, 3 }, { "lora_down_B", 3, 6 } };
+    const struct ls_module *experts = &m.module[ls_model_module(&m, "layers.1.mlp.experts")];
+    cr_assert_eq(experts->params, 6);
+    for (size_t i = 0; i < 6; i++) {
+        const struct ls_param *p = &m.param[experts->first_param + i];
+        cr_assert_str_eq(ls_name_text(names, p->leaf), want[i].leaf);
+        cr_assert(p->dims == 3 && p->dim[0] == 4 && p->dim[1] == want[i].rows && p->dim[2] == want[i].columns && p->adapter == (i > 1),
+                  "%s", want[i].leaf);
+    }
+    cr_assert_eq(m.module[ls_model_module(&m, "layers.0.mlp.experts")].params, 2);
+    for (size_t i = 0; i < m.statements; i++)
+        if (m.statement[i] && m.statement[i]->module == ls_model_module(&m, "layers.1.mlp.experts"))
+            cr_assert_eq(m.statement[i]->params, 6, "the call uses its adapters");
+    good(STACKED);
+    peft.rank = 1;
+    cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_EINPUT);
+    cr_assert(strstr(err.text, "which leaves none"), "%s", err.text);
+}
+
+Test(model, fake_gates)
+{
+    good(STACKED);
+    const size_t before = m.params;
+    ls_model_fake_gates(&m);
+    cr_assert_eq(m.params, before - 2);
+    cr_assert_eq(ls_model_param(&m, "layers.0.mlp.gate.weight"), LS_NO_ID);
+    for (size_t i = 0; i < m.moes; i++)
+        cr_assert(!m.moe[i].gate_bias && !m.moe[i].bias_update && m.module[m.moe[i].gate].params == 0);
+    for (uint32_t i = 0; i < m.params; i++) {
+        cr_assert_eq(m.param[i].canonical, i);
+        cr_assert_eq(ls_model_param(&m, ls_name_text(names, m.param[i].name)), i);
+        cr_assert(m.module[m.param[i].module].first_param <= i && i < m.module[m.param[i].module].first_param + m.module[m.param[i].module].params);
+    }
+    for (size_t i = 0; i < m.statements; i++) {
+        const struct ls_flow *f = m.statement[i];
+        if (!f || f->kind != LS_FLOW_CALL || !f->leaf)
+            continue;
+        const bool gate = f->module == m.moe[0].gate || f->module == m.moe[1].gate;
+        cr_assert(f->detach == gate && f->params == (gate ? 0 : 2), "%s", ls_name_text(names, m.module[f->module].name));
+    }
 }
 
 Test(model, experts_that_do_not_fit)
@@ -365,7 +424,7 @@ Test(model, experts_that_do_not_fit)
 Test(model, adapters)
 {
     const char *const target[] = { "q_proj" };
-    struct ls_peft peft = { target, 1, 3, LS_DTYPE_BF16, LS_NOWHERE };
+    struct ls_peft peft = { target, 1, 3, LS_DTYPE_BF16, LS_NOWHERE, false };
     good(LORA);
     uint64_t before = ls_model_elements(&m);
     cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK, "%s", err.text);
@@ -392,7 +451,7 @@ Test(model, adapter_targets)
         { "q_proj", 4 }, { "l.0.q_proj", 2 }, { "l.*.q_proj", 4 }, { "*_proj", 4 }, { "*.q_proj", 4 }, { "*.1.*", 2 }, { "l.*", 4 }, { "*0*", 2 }, { "*_prox", 0 }, { "v", 2 }, { "0.q_proj", 2 }, { "proj", 0 }, { "n", 0 }, { "*", 6 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct ls_peft peft = { &rows[i].target, 1, 3, LS_DTYPE_NONE, LS_NOWHERE };
+        struct ls_peft peft = { &rows[i].target, 1, 3, LS_DTYPE_NONE, LS_NOWHERE, false };
         good(LORA);
         enum ls_code rc = ls_model_add_lora(&m, &peft, &err);
         cr_assert_eq(rc, rows[i].adapters ? LS_OK : LS_EINPUT, "%s", rows[i].target);
@@ -402,7 +461,7 @@ Test(model, adapter_targets)
         cr_assert_eq(adapters, rows[i].adapters, "%s: %zu", rows[i].target, adapters);
     }
     const char *const target[] = { "q_porj" };
-    struct ls_peft peft = { target, 1, 3, LS_DTYPE_NONE, LS_NOWHERE };
+    struct ls_peft peft = { target, 1, 3, LS_DTYPE_NONE, LS_NOWHERE, false };
     good(LORA);
     cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_EINPUT);
     cr_assert_str_eq(err.hint, "did you mean 'q_proj'?");

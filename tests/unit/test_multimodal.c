@@ -206,7 +206,7 @@ Test(multimodal, contract_3_a_child_stays_if_its_role_differs)
 Test(multimodal, contract_4_specs_are_bound_again_and_frozen_state_is_read_late)
 {
     static const char *const target[] = { "q" };
-    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE };
+    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE, false };
     model("Toy", "  children:\n    lm: {class: L, children: {q: {class: Linear, params: {weight: [2, 2]}}}}\n"
                  "    visual: {class: V, params: {n: [2]}, children: {q: {class: Linear, params: {weight: [2, 2]}}, merger: {class: P, params: {w: [2]}}}}\n"
                  "multimodal: [{path: visual, modality: vision, role: tower}, {path: visual.merger, modality: vision, role: projector}]\n");
@@ -349,7 +349,7 @@ Test(multimodal, proposed_freezes_own_parts)
 Test(multimodal, adapters_train_after_sharding_only)
 {
     static const char *const target[] = { "q" };
-    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE };
+    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE, false };
     model("Toy", "  children: {visual: {class: V, params: {n: [2]}, children: {q: {class: Linear, params: {weight: [2, 2]}}}}, lm: {class: L, children: {q: {class: Linear, params: {weight: [2, 2]}}}}}\n");
     cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK);
     cr_assert_eq(freeze(LS_RULES_AUTOMODEL, (struct ls_freeze){ .peft_base = true }), LS_OK);

@@ -313,7 +313,7 @@ Test(plan, prefetch_chains_stay_in_their_container)
 Test(plan, adapters_make_a_tower_trainable_when_it_is_sharded)
 {
     static const char *const target[] = { "q" };
-    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE };
+    struct ls_peft peft = { target, 1, 2, LS_DTYPE_F32, LS_NOWHERE, false };
     model("Toy", "  children: {visual: {class: V, children: {b: {class: ModuleList, children: {\"0..1\": {class: B, children: {q: {class: Linear, params: {weight: [4, 4]}}}}}}}}}\n");
     cr_assert_eq(ls_model_add_lora(&m, &peft, &err), LS_OK);
     struct ls_freeze f = { .peft_base = true };
