@@ -393,11 +393,13 @@ static void compare_scope(const struct ls_fold *f, struct ls_tree *t, size_t lev
 static void compare_residues(const struct ls_fold *f, struct ls_tree *t, struct ls_arena *arena)
 {
     size_t l = last(f);
+    if (t->agents[l] < 2)
+        return;
+    uint32_t *seen = LS_NEW(arena, uint32_t, f->states); /* leaf agent + 1, by state; states are many, leaves few */
     for (size_t c = 0; c < f->comms; c++) {
         size_t level = f->level_of[c];
         for (uint32_t s = 0; s < t->agents[level]; s++) {
             const struct ls_agent *scope = &t->agent[level][s];
-            uint32_t *seen = LS_NEW(arena, uint32_t, f->states); /* leaf agent + 1, by state */
             for (uint32_t leaf = scope->leaf; leaf < scope->leaf + scope->leaves; leaf++) {
                 uint32_t *other = &seen[t->state[leaf]];
                 if (!*other) {
@@ -419,6 +421,8 @@ static void compare_residues(const struct ls_fold *f, struct ls_tree *t, struct 
                     }
                 }
             }
+            for (uint32_t leaf = scope->leaf; leaf < scope->leaf + scope->leaves; leaf++)
+                seen[t->state[leaf]] = 0;
         }
     }
 }
@@ -469,9 +473,13 @@ static const char *refusal(const struct ls_fold *f, const struct ls_tree *t, uin
     for (size_t i = 0; g->p2p && i < g->count; i++)
         if (ls_op_is_p2p(g->op[i]) && (tables->comm.at[g->op[i]->comm].free_dims & f->system->free_dims))
             return "point-to-point operations between replicas";
-    for (size_t i = 0; i < g->count; i++)
-        if (ls_op_uses_comm(g->op[i]) && f->folded[role * f->comms + ls_word_comm(tables, g->op[i])] == LS_NO_ID)
-            return "an operation on a communicator that its rank is not part of";
+    static const char outside[] = "an operation on a communicator that its rank is not part of";
+    for (size_t i = 0; g->p2p && i < g->count; i++)
+        if (ls_op_is_p2p(g->op[i]) && f->folded[role * f->comms + g->op[i]->comm] == LS_NO_ID)
+            return outside;
+    for (size_t c = 0; c < f->comms; c++)
+        if (g->first[c] < g->first[c + 1] && f->folded[role * f->comms + c] == LS_NO_ID)
+            return outside;
     return NULL;
 }
 

@@ -82,7 +82,8 @@ static enum ls_code look(struct shrinker *k, const size_t size[LS_FREE_DIMS], si
             size_t replicas = size[0] * size[1], have = k->found ? k->best->size[0] * k->best->size[1] : SIZE_MAX;
             if (replicas < have || a.rounds < k->best->rounds || (a.size[0] == k->best->size[0] && a.rounds == k->best->rounds))
                 *k->best = a;
-            k->found = *decided = true;
+            k->found = true;
+            *decided = !proof.stopped;
         }
     }
     ls_unfold_close(&u);
@@ -109,7 +110,8 @@ enum ls_code ls_minimise(const struct ls_system *s, const struct ls_minimise_opt
             bool decided, cut;
             rc = look(&k, mesh[i], rounds, &decided, &cut);
             done[i] = decided && !cut;
-            if (!decided && (pass || replicas == have))
+            bool here = k.found && best->size[0] * best->size[1] == replicas; /* meshes with as many replicas are not looked at again */
+            if (!decided && (pass || here || replicas == have))
                 *minimal = false;
         }
     *found = k.found;

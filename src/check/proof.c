@@ -15,7 +15,11 @@ double ls_clock(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-enum { MACRO_STATES_DEFAULT = 200000, AGENTS_MAX = 1 << 20 };
+enum {
+    MACRO_STATES_DEFAULT = 200000,
+    AGENTS_MAX = 1 << 20,
+    FEWER_OPS_MAX = 100000 /* folded rounds that may only show a violation with fewer ops, as late as the best one */
+};
 
 struct prover {
     struct ls_fold fold;
@@ -27,7 +31,8 @@ struct prover {
     struct ls_run_options run;
     struct ls_arena *arena;
     struct ls_proof *out;
-    size_t best_rounds, best_depth, best_ops, work; /* of the candidate: all rounds, those before the one that shows it, ops */
+    size_t best_rounds, best_depth, best_ops; /* of the candidate: all rounds, those before the one that shows it, ops */
+    size_t work, for_fewer_ops;
     struct ls_error *err;
 };
 
@@ -46,11 +51,27 @@ static enum ls_code limit(struct prover *p, const char *what)
     return LS_OK;
 }
 
+/* A bound is reached. What was found stands, but it need not be the smallest. */
+static void give_up(struct prover *p, const char *what)
+{
+    if (p->out->end == LS_PROOF_VIOLATED)
+        p->out->stopped = true;
+    else
+        (void)limit(p, what);
+}
+
+/* Is there a candidate already that a violation after `depth` rounds, in a run of `rounds`, would not replace? */
+static bool worse(const struct prover *p, size_t rounds, size_t depth, size_t ops)
+{
+    if (p->out->end != LS_PROOF_VIOLATED)
+        return false;
+    return rounds != p->best_rounds ? rounds > p->best_rounds : depth != p->best_depth ? depth > p->best_depth : ops >= p->best_ops;
+}
+
 /* A violation in the round after `depth` others: kept if it is the best so far. */
 static void found(struct prover *p, const struct ls_assignment *a, size_t depth, size_t ops)
 {
-    bool worse = a->rounds != p->best_rounds ? a->rounds > p->best_rounds : depth != p->best_depth ? depth > p->best_depth : ops >= p->best_ops;
-    if (p->out->end == LS_PROOF_VIOLATED && worse)
+    if (worse(p, a->rounds, depth, ops))
         return;
     p->out->end = LS_PROOF_VIOLATED;
     p->out->limit = NULL;
@@ -85,9 +106,13 @@ static enum ls_code problem_on_path(struct prover *p, uint32_t at, uint32_t klas
     return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
 }
 
-/* Thousands of classes may fail in one round, and only the best candidate is kept: the way to each is made in memory of its own. */
+/* Thousands of classes may fail in one round, and only the best candidate is kept: the way to each is made in memory of its own,
+ * and only if it may become that. */
 static enum ls_code problem_in_round(struct prover *p, uint32_t at, uint32_t klass, const struct ls_tree *t)
 {
+    const struct ls_search_node *n = &p->search.node.at[at];
+    if (worse(p, n->depth + (size_t)p->fold.driver_distance[n->driver], n->depth, n->ops + t->ops))
+        return LS_OK;
     struct ls_arena own;
     struct ls_assignment *c = &p->out->candidate;
     const uint32_t *before = c->letter;
@@ -193,15 +218,20 @@ static enum ls_code expand(struct prover *p, uint32_t at, uint32_t klass, struct
     return LS_OK;
 }
 
+/* May a violation at this node be better than the candidate by its ops alone? */
+static bool only_ops(const struct prover *p, const struct ls_search_node *n)
+{
+    return p->out->end == LS_PROOF_VIOLATED && n->depth == p->best_depth && n->depth + (size_t)p->fold.driver_distance[n->driver] == p->best_rounds;
+}
+
 /* Is anything at this node still of interest once a violation is known? */
 static bool beaten(const struct prover *p, const struct ls_search_node *n)
 {
-    if (p->out->end == LS_PROOF_LIMIT)
+    if (p->out->end == LS_PROOF_LIMIT || p->out->stopped || (only_ops(p, n) && p->for_fewer_ops > FEWER_OPS_MAX))
         return true;
     if (p->out->end != LS_PROOF_VIOLATED || !p->o->fewest)
         return p->out->end == LS_PROOF_VIOLATED;
-    size_t rounds = n->depth + (size_t)p->fold.driver_distance[n->driver];
-    return rounds > p->best_rounds || (rounds == p->best_rounds && n->depth > p->best_depth);
+    return worse(p, n->depth + (size_t)p->fold.driver_distance[n->driver], n->depth, n->ops);
 }
 
 static enum ls_code search(struct prover *p)
@@ -224,15 +254,21 @@ static enum ls_code search(struct prover *p)
         for (uint32_t k = 0; k < p->fold.classes[0] && rc == LS_OK && !beaten(p, &n); k++)
             if (ls_fold_class_allowed(&p->fold, n.driver, k)) {
                 struct ls_arena_mark mark = ls_arena_mark(&scratch);
+                size_t work = p->work;
+                bool fewer_ops = only_ops(p, &n);
                 rc = expand(p, at, k, &scratch);
                 ls_arena_rewind(&scratch, mark);
-                if (p->o->work_max && p->work > p->o->work_max)
-                    (void)limit(p, "the bound on work");
+                if (fewer_ops) {
+                    p->work = work;
+                    p->for_fewer_ops++;
+                } else if (p->o->work_max && p->work > p->o->work_max) {
+                    give_up(p, "the bound on work");
+                }
             }
         if (p->search.node.count > most)
-            (void)limit(p, "more joint sets of replica states than the limit");
+            give_up(p, "more joint sets of replica states than the limit");
         if (p->o->until > 0 && at % 16 == 0 && ls_clock() > p->o->until)
-            (void)limit(p, "the time limit");
+            give_up(p, "the time limit");
     }
     ls_arena_release(&scratch);
     return rc;
@@ -281,11 +317,11 @@ static enum ls_code look_at_windows(struct prover *p, const struct ls_late_optio
     if (rc != LS_OK)
         return rc;
     if (hit.limit)
-        return limit(p, hit.limit);
-    if (hit.cyclic && ls_witness_of_cycle(&p->fold, &hit.path, hit.first, &hit.cycle, p->arena, &a))
+        give_up(p, hit.limit);
+    else if (hit.cyclic && ls_witness_of_cycle(&p->fold, &hit.path, hit.first, &hit.cycle, p->arena, &a))
         found(p, &a, hit.path.rounds - 1, SIZE_MAX);
     else if (hit.cyclic)
-        return limit(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
+        give_up(p, "a wait cycle of the folded plan that does not fit the given sizes and contract");
     return LS_OK;
 }
 
@@ -298,14 +334,16 @@ static enum ls_code late_ops(struct prover *p)
                                  .until = p->o->until };
     if (p->o->work_max)
         o.nodes_max = p->o->work_max > p->work ? p->o->work_max - p->work : 1;
-    if (p->search.fused)
-        return limit(p, "fused operations in a plan with late operations");
-    if (p->search.p2p)
-        return limit(p, "point-to-point operations in a plan with late operations");
+    if (p->out->end == LS_PROOF_VIOLATED && p->best_rounds <= 1)
+        return LS_OK;
+    if (p->search.fused || p->search.p2p) {
+        give_up(p, p->search.fused ? "fused operations in a plan with late operations" : "point-to-point operations in a plan with late operations");
+        return LS_OK;
+    }
     if (p->out->end == LS_PROOF_VIOLATED) { /* a shorter run may have a cycle */
         o.rounds_max = p->best_rounds - 1;
         o.window = p->best_rounds;
-        return o.rounds_max ? look_at_windows(p, &o) : LS_OK;
+        return look_at_windows(p, &o);
     }
     if (p->out->cut) {
         o.window = p->o->rounds_max;

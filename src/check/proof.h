@@ -18,11 +18,12 @@ struct ls_proof {
     const char *limit;                      /* LIMIT: which */
     struct ls_assignment candidate;         /* VIOLATED: a concrete run built from the folded violation, not yet executed */
     bool cut;                               /* SAFE: rounds_max left longer runs out */
+    bool stopped;                           /* VIOLATED: a bound ended the search for a run with fewer rounds */
 };
 struct ls_prove_options {
     size_t macro_states_max;                /* 0: 200,000 */
     size_t rounds_max;                      /* runs of at most this many rounds; 0: all */
-    bool fewest;                            /* the violation with the fewest rounds, in the earliest round, with the fewest ops */
+    bool fewest;                            /* the violation with the fewest rounds, in the earliest round, with few ops */
     size_t work_max;                        /* ops looked at in folded rounds and order graphs; 0: no bound */
     double until;                           /* ls_clock() at which to give up; 0: never */
 };

@@ -10,13 +10,22 @@ int main(void)
     struct agreement a = { 0 };
     struct ls_str why = { 0 };
     int rc = 0;
-    for (uint64_t seed; rc == 0 && campaign_next(&c, &seed);)
+    uint64_t slowest = 0;
+    double longest = 0;
+    for (uint64_t seed; rc == 0 && campaign_next(&c, &seed);) {
+        double start = campaign_cpu_s();
         if (!agreement_add(&a, seed, &why)) {
             printf("seed %llu: %s\n", (unsigned long long)seed, ls_str_text(&why));
             rc = 1;
         }
-    printf("proved but brute force fails %zu, refuted without an executable witness %zu, undecided %zu (proved %zu, refuted %zu, runs %zu)\n",
-           a.proved_but_fails, a.refuted_without_run, a.undecided, a.proved, a.refuted, a.runs);
+        double took = campaign_cpu_s() - start;
+        if (took > longest) {
+            longest = took;
+            slowest = seed;
+        }
+    }
+    agreement_print(&a);
+    printf("  slowest: seed %llu, %.1f s of CPU time\n", (unsigned long long)slowest, longest);
     ls_str_release(&why);
     campaign_close(&c, "agreement");
     return rc;

@@ -6,12 +6,30 @@
 #include "random_scenario.h"
 #include "scenario/scenario.h"
 
+#include <stdio.h>
+
 enum { REPLICAS = 6, ROUNDS = 5, RUNS = 40, TOTAL = 1200 };
 
 static bool disagree(struct ls_str *why, const char *text, const struct ls_error *err, const char *what)
 {
     ls_str_printf(why, "%s %s\n%s", what, err->text, text);
     return false;
+}
+
+static void count(struct agreement_part *part, bool on, bool proved)
+{
+    part->scenarios += on;
+    part->proved += on && proved;
+}
+
+static void count_parts(struct agreement *a, const struct ls_scenario *s, const struct ls_compiled *c, bool proved)
+{
+    bool around = s->loop.present || s->step.metrics > 0, experts = s->mesh.ep > 1;
+    count(&a->around, around, proved);
+    count(&a->experts, experts, proved);
+    count(&a->experts_around, experts && around, proved);
+    count(&a->ddp, s->ddp.present, proved);
+    count(&a->hybrid, (c->system.free_dims & LS_DIM_REPLICATE) && (c->system.free_dims & LS_DIM_SHARD), proved);
 }
 
 bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
@@ -27,7 +45,7 @@ bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
     struct ls_variant as_written = LS_AS_WRITTEN;
     struct ls_check_result r;
     struct ls_brute b;
-    bool ok = true;
+    bool ok = true, proved = false;
     if (ls_scenario_read(text.text, text.length, "random.yaml", &arena, names, &s, &err) != LS_OK) {
         ok = disagree(why, text.text, &err, "not read:");
         goto out;
@@ -52,9 +70,11 @@ bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
         ok = disagree(why, text.text, &err, r.limit ? r.limit : "undecided");
         break;
     case LS_SAFE:
+        proved = true;
         a->proved++;
         ls_brute_force(&c.system, &bounds, &arena, &b);
         a->runs += b.runs;
+        a->exhausted += b.complete;
         if (b.failed) {
             a->proved_but_fails++;
             ok = disagree(why, text.text, &err, "proved, but a run fails:");
@@ -66,6 +86,7 @@ bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
             a->refuted_without_run++;
             ok = disagree(why, text.text, &err, "refuted, but the witness does not fail or is not allowed:");
         } else if (r.witness->minimal) {
+            a->minimal++;
             bounds.below_replicas = r.witness->assignment.size[0] * r.witness->assignment.size[1];
             bounds.below_rounds = r.witness->assignment.rounds;
             ls_brute_force(&c.system, &bounds, &arena, &b);
@@ -87,6 +108,8 @@ bool agreement_add(struct agreement *a, uint64_t seed, struct ls_str *why)
         else
             a->gradients_checked++;
     }
+    if (ok)
+        count_parts(a, &s, &c, proved);
 compiled:
     ls_compiled_release(&c);
 out:
@@ -94,4 +117,21 @@ out:
     ls_names_close(names);
     ls_arena_release(&arena);
     return ok;
+}
+
+static void print_part(const char *what, const struct agreement_part *part)
+{
+    printf("  %s: %zu scenarios, %zu proved, %zu refuted\n", what, part->scenarios, part->proved, part->scenarios - part->proved);
+}
+
+void agreement_print(const struct agreement *a)
+{
+    printf("proved but brute force fails %zu, refuted without an executable witness %zu, undecided %zu "
+           "(proved %zu, of which brute force ran all within its bounds in %zu; refuted %zu, %zu of them by the smallest run; refused by set-up %zu; runs %zu)\n",
+           a->proved_but_fails, a->refuted_without_run, a->undecided, a->proved, a->exhausted, a->refuted, a->minimal, a->refused, a->runs);
+    print_part("loops, metrics or reductions of the step", &a->around);
+    print_part("expert groups", &a->experts);
+    print_part("both", &a->experts_around);
+    print_part("DDP", &a->ddp);
+    print_part("hybrid sharding", &a->hybrid);
 }

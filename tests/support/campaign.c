@@ -6,11 +6,21 @@
 #include <stdlib.h>
 #include <time.h>
 
-double campaign_clock_s(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double campaign_clock_s(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
+}
+
+double campaign_cpu_s(void)
+{
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static uint64_t number(const char *name, uint64_t fallback)

@@ -21,5 +21,6 @@ struct campaign campaign_open(void);                  /* reads the environment; 
 bool campaign_next(struct campaign *c, uint64_t *seed); /* false: time is up */
 void campaign_close(const struct campaign *c, const char *what); /* prints `what`, the number of cases and the next seed */
 double campaign_clock_s(void);                        /* monotonic */
+double campaign_cpu_s(void);                          /* of this process */
 
 #endif
