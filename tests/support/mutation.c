@@ -66,8 +66,21 @@ static void site_text(const struct base *b, const struct ls_job *job, struct sit
     ls_str_add(b->why, "\n");
 }
 
+static bool is_part(const struct base *b, enum mutation_part part)
+{
+    switch (part) {
+    case MUTATION_LOOP: return b->s.kind != LS_PLAN_RAW && (b->s.loop.present || b->s.step.metrics);
+    case MUTATION_EXPERTS: return b->s.kind != LS_PLAN_RAW && b->s.mesh.ep > 1;
+    case MUTATION_DDP: return b->s.ddp.present;
+    case MUTATION_PARTS: break;
+    }
+    return false;
+}
+
 static bool count(const struct base *b, enum mutation_kind kind, enum ls_verdict v)
 {
+    for (int p = 0; p < MUTATION_PARTS; p++)
+        b->m->part_caught[p][kind] += v != LS_SAFE && is_part(b, (enum mutation_part)p);
     b->m->made[kind]++;
     b->m->verdict[kind][v]++;
     if (v == LS_SAFE)
@@ -429,36 +442,61 @@ static bool has_share(const struct base *b, uint32_t param)
     return false;
 }
 
+/* A parameter that some unit has beside others, and whose loss would show; LS_NO_ID: none. */
+static uint32_t owned_param(const struct base *b, const struct ls_plan *p, uint64_t choice)
+{
+    const struct ls_model *m = p->model;
+    for (uint32_t i = 0; i < m->params; i++) {
+        uint32_t q = (uint32_t)((choice + i) % m->params), u = p->owner[q];
+        if (m->param[q].canonical == q && p->requires_grad[q] && u != LS_NO_ID && p->unit[u].params >= 2 && has_share(b, m->param[q].name))
+            return q;
+    }
+    return LS_NO_ID;
+}
+
+/* Takes a parameter away from all units of a scenario that lists them: the way that works with a loop around the framework. */
+static bool ignore(const struct base *b, uint64_t choice, struct ls_arena *arena, struct ls_scenario *s)
+{
+    uint32_t q = owned_param(b, &b->any.plan, choice);
+    if (q == LS_NO_ID || s->kind != LS_PLAN_UNITS)
+        return false;
+    s->unit = ls_arena_copy(arena, s->unit, s->units * sizeof *s->unit);
+    for (size_t i = 0; i < s->units; i++) {
+        struct ls_unit_input *u = &s->unit[i];
+        const char **ignored = LS_NEW(arena, const char *, u->ignoreds + 1);
+        for (size_t k = 0; k < u->ignoreds; k++)
+            ignored[k] = u->ignored[k];
+        ignored[u->ignoreds++] = ls_name_text(b->names, s->model.param[q].name);
+        u->ignored = ignored;
+    }
+    return true;
+}
+
 /* Takes a parameter away from its unit, and compiles again. False if there is none whose loss would show. */
 static bool disown(const struct base *b, uint64_t choice, struct ls_compiled *c, const struct ls_scenario *s)
 {
     struct ls_plan *p = &c->plan;
     const struct ls_model *m = p->model;
-    if (c->around || c->ddp) /* transducers around the one that is made anew */
+    uint32_t q = owned_param(b, p, choice);
+    if (c->around || c->ddp || q == LS_NO_ID) /* transducers around the one that is made anew */
         return false;
-    for (uint32_t i = 0; i < m->params; i++) {
-        uint32_t q = (uint32_t)((choice + i) % m->params), u = p->owner[q];
-        if (m->param[q].canonical != q || !p->requires_grad[q] || u == LS_NO_ID || p->unit[u].params < 2 || !has_share(b, m->param[q].name))
-            continue;
-        struct ls_unit *unit = &p->unit[u];
-        size_t kept = 0;
-        for (size_t k = 0; k < unit->params; k++)
-            if (unit->param[k] != q)
-                unit->param[kept++] = unit->param[k];
-        unit->params = kept;
-        for (uint32_t k = 0; k < m->params; k++)
-            if (m->param[k].canonical == q)
-                p->owner[k] = LS_NO_ID;
-        struct ls_error err = { 0 };
-        struct ls_compile_input in = { .plan = p, .mesh = &s->mesh, .letters = &c->letters, .rounds = &c->rounds, .batch = &c->batch,
-                                       .specs = &s->specs, .step = s->step, .tables = &c->tables };
-        ls_fsdp2_close(c->fsdp2);
-        c->fsdp2 = c->system.replica = NULL;
-        bool ok = ls_fsdp2_open(&in, c->arena, &c->fsdp2, &err) == LS_OK;
-        c->system.replica = c->fsdp2;
-        return ok;
-    }
-    return false;
+    struct ls_unit *unit = &p->unit[p->owner[q]];
+    size_t kept = 0;
+    for (size_t k = 0; k < unit->params; k++)
+        if (unit->param[k] != q)
+            unit->param[kept++] = unit->param[k];
+    unit->params = kept;
+    for (uint32_t k = 0; k < m->params; k++)
+        if (m->param[k].canonical == q)
+            p->owner[k] = LS_NO_ID;
+    struct ls_error err = { 0 };
+    struct ls_compile_input in = { .plan = p, .mesh = &s->mesh, .letters = &c->letters, .rounds = &c->rounds, .batch = &c->batch,
+                                   .specs = &s->specs, .step = s->step, .tables = &c->tables };
+    ls_fsdp2_close(c->fsdp2);
+    c->fsdp2 = c->system.replica = NULL;
+    bool ok = ls_fsdp2_open(&in, c->arena, &c->fsdp2, &err) == LS_OK;
+    c->system.replica = c->fsdp2;
+    return ok;
 }
 
 static bool other_scenario(const struct base *b, enum mutation_kind kind, uint64_t choice, struct ls_arena *arena, struct ls_scenario *s,
@@ -473,7 +511,7 @@ static bool other_scenario(const struct base *b, enum mutation_kind kind, uint64
         return s->batch.execution != LS_EXEC_ANY && s->batch.execution != LS_EXEC_TABLE;
     case MUTATE_NO_DUMMY:
         v->run_dummy_forward = 0;
-        return d != NULL;
+        return d != NULL && !s->ddp.present; /* DDP runs what dummy there is */
     case MUTATE_PART_DUMMY:
         if (!d || d[k].roles < 2)
             return false;
@@ -489,7 +527,9 @@ static bool other_scenario(const struct base *b, enum mutation_kind kind, uint64
     case MUTATE_NEVER:
         s->batch.gradient_sync = (struct ls_switch){ LS_NEW(arena, bool, 1), 1, LS_NOWHERE };
         return has_share(b, LS_NO_ID);
-    case MUTATE_SUM: case MUTATE_UNOWNED:
+    case MUTATE_UNOWNED:
+        return b->any.around ? ignore(b, choice, arena, s) : has_share(b, LS_NO_ID);
+    case MUTATE_SUM:
         return has_share(b, LS_NO_ID);
     default:
         return false;
@@ -525,7 +565,7 @@ static bool check_scenario(struct base *b, enum mutation_kind kind, uint64_t cho
         ok = fail(b, kind, "not compiled", err.text);
         goto out;
     }
-    if (c.refusal.rule || (kind == MUTATE_UNOWNED && !disown(b, choice, &c, &s)))
+    if (c.refusal.rule || (kind == MUTATE_UNOWNED && !c.around && !disown(b, choice, &c, &s)))
         goto compiled;
     struct ls_check_options keep = b->check;
     if (kind == MUTATE_SUM)
@@ -568,6 +608,8 @@ static bool mutate_base(struct base *b)
 {
     bool ok = true;
     b->m->bases++;
+    for (int p = 0; p < MUTATION_PARTS; p++)
+        b->m->part_bases[p] += is_part(b, (enum mutation_part)p);
     for (int k = 0; k < MUTATION_KINDS && ok; k++) {
         enum mutation_kind kind = (enum mutation_kind)k;
         switch (kinds[k].family) {
@@ -620,8 +662,7 @@ static bool mutations_of(struct base *b, size_t ops_max)
     b->check = (struct ls_check_options){ .replicas_max = 4, .gradients = b->s.kind != LS_PLAN_RAW, .races = true, .mean = b->s.mean };
     if (ls_scenario_compile(&b->s, &as_written, false, &b->any, &err) != LS_OK)
         return true;
-    /* FSDP2 plans alone: under DDP what follows from a change of plan or gradients has other rules. */
-    if (b->any.refusal.rule || b->s.ddp.present || !with_sizes(b, ops_max, &err))
+    if (b->any.refusal.rule || !with_sizes(b, ops_max, &err))
         goto out;
     if (ls_check_system(&b->any.system, &b->check, &b->arena, &r, &err) == LS_OK && r.verdict == LS_SAFE)
         ok = mutate_base(b);
@@ -685,4 +726,15 @@ void mutations_print(const struct mutations *m)
     }
     printf("mutations: %zu safe plans changed in %zu ways: %zu caught with the right verdict, %zu equivalent, %zu of the hangs before the "
            "first difference\n", m->bases, made, mutations_caught(m), equal, m->unreached);
+    static const char *const part[] = { "loops or metrics", "expert groups", "DDP" };
+    for (int p = 0; p < MUTATION_PARTS; p++) {
+        size_t caught = 0, of = 0;
+        for (int k = 0; k < MUTATION_KINDS; k++)
+            caught += m->part_caught[p][k], of += m->part_caught[p][k] > 0;
+        printf("  with %s: %zu plans, %zu changes of %zu kinds caught; none of:", part[p], m->part_bases[p], caught, of);
+        for (int k = 0; k < MUTATION_KINDS; k++)
+            if (!m->part_caught[p][k])
+                printf(" %s;", kinds[k].name);
+        printf("\n");
+    }
 }

@@ -59,7 +59,10 @@
 enum mutation_kind { MUTATIONS(MUTATION_ENUM) MUTATION_KINDS };
 #undef MUTATION_ENUM
 
+/* Plans of some kinds are counted apart, too. */
+enum mutation_part { MUTATION_LOOP, MUTATION_EXPERTS, MUTATION_DDP, MUTATION_PARTS };
 struct mutations { /* counts */
+    size_t part_bases[MUTATION_PARTS], part_caught[MUTATION_PARTS][MUTATION_KINDS];
     size_t bases;                       /* safe plans that were changed */
     size_t made[MUTATION_KINDS], caught[MUTATION_KINDS], equal[MUTATION_KINDS];
     size_t verdict[MUTATION_KINDS][LS_VERDICT_COUNT];
