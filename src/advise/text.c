@@ -365,6 +365,16 @@ static void print_share(struct printer *p)
         if (plan->model->param[i].name == q->param && plan->owner[i] == LS_NO_ID &&
             (plan->experts.ep <= 1 || plan->experts.layer[plan->model->param[i].canonical] == LS_NO_ID))
             ls_str_printf(p->out, "  %-*sno unit owns it: its gradient stays on each rank, and nothing reduces it\n", LABEL_COLUMNS, "because");
+    for (size_t i = 0; plan->owner && i < plan->model->params; i++) {
+        if (plan->model->param[i].name != q->param)
+            continue;
+        if (p->s->step.stale_optimizer && plan->owner[i] != LS_NO_ID)
+            ls_str_printf(p->out, "  %-*soptimizer_made: before_sharding: the optimizer holds the parameter that sharding replaced\n", LABEL_COLUMNS,
+                          "because");
+        for (size_t k = 0; k < p->s->step.overwrittens; k++)
+            if (p->s->step.overwritten[k] == plan->model->param[i].canonical)
+                ls_str_printf(p->out, "  %-*saccumulation.overwrites: each reduction replaces what earlier microbatches left\n", LABEL_COLUMNS, "because");
+    }
     if (p->a->verdict == LS_LOST_GRADIENT) {
         ls_str_printf(p->out, "  %-*s%zu of %zu shares; the first: rank %u, microbatch %u\n", LABEL_COLUMNS, "missing", q->missing,
                       q->shares, q->rank, q->microbatch);

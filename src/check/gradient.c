@@ -137,7 +137,9 @@ static uint32_t param_of(const struct walk *w, uint32_t name)
     return name < w->names ? w->dense[name] : LS_NO_ID;
 }
 
-static bool is_share(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
+static bool is_backward(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
+static bool is_share(const struct ls_op *op) { return is_backward(op) && !ls_op_gives_nothing(op); }
+static bool is_discard(const struct ls_op *op) { return is_backward(op) && ls_op_gives_nothing(op); }
 static bool is_optimizer(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_OPT && op->payload != LS_NO_ID; }
 static bool is_step(const struct ls_op *op) { return is_optimizer(op) && !op->factor.num; }
 static bool is_scale(const struct ls_op *op) { return is_optimizer(op) && op->factor.num; }
@@ -242,7 +244,7 @@ static bool stays_local(const struct walk *w, uint32_t name)
 static void scale(struct walk *w, uint32_t rank, const struct ls_op *op)
 {
     const struct ls_payload *p = payload_of(w, op);
-    const uint64_t factor = ratio61(op->factor.num, op->factor.den ? op->factor.den : 1);
+    const uint64_t factor = op->factor.num ? ratio61(op->factor.num, op->factor.den ? op->factor.den : 1) : 0;
     for (size_t i = 0; i < p->count; i++) {
         uint32_t q = param_of(w, p->items[i]);
         if (q == LS_NO_ID)
@@ -273,6 +275,8 @@ static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
             memset(local, 0, w->width * sizeof *local);
         for (size_t e = 0; op->symbol != LS_NO_ID && e < w->width; e++)
             sum[e] = mul61(sum[e], ratio61(1, at.rank + 2)); /* of its own: any factor that differs by rank shows it */
+        if (ls_op_gives_nothing(op))
+            memset(sum, 0, w->width * sizeof *sum);
         memset(done, 0, w->width * sizeof *done);
         memset(part, 0, w->width * sizeof *part);
         const uint32_t place = place_of(w, at.rank, p->items[i]);
@@ -327,10 +331,10 @@ static bool advance(struct walk *w, uint32_t rank)
                 if (op->kind == LS_OP_ALL_REDUCE && must_wait(w, rank, op))
                     return moved;
                 deposit(w, rank, op);
-            } else if (is_optimizer(op)) {
+            } else if (is_optimizer(op) || is_discard(op)) {
                 if (must_wait(w, rank, op))
                     return moved;
-                if (is_scale(op)) {
+                if (is_scale(op) || is_discard(op)) {
                     scale(w, rank, op);
                     continue;
                 }

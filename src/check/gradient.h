@@ -6,10 +6,12 @@
  *                                    says which ones it has
  *   copy_in, pass B, payload P       moves the accumulated shares of P's items into the reduction buffer of op.unit
  *   reduce_scatter, all_reduce (unit, payload P)   combines the members' buffers of that unit
+ *   compute, pass B, factor 0        what was reduced so far of P's items is overwritten
  *   compute, pass OPT, factor        scales what the step will find
  *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
  *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do).
  *                                    Of experts that no reduction carries, what has accumulated is there.
+ *                                    With factor 0: the optimizer holds other tensors, and nothing arrives.
  *                                    With a symbol: scaled by a factor of the rank's own, here 1 / (rank + 2)
  * Expected: each share once, with factor 1 / replicas (mean) or 1 (sum); of experts, the shares for those of the rank. */
 #ifndef LS_CHECK_GRADIENT_H

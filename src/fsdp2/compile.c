@@ -181,7 +181,7 @@ static void open_comms(struct compiler *c)
     for (size_t i = 0; i < plan->model->moes; i++)
         biases = biases || (plan->experts.ep > 1 && replicate && plan->model->moe[i].bias_update);
     if (c->in.step.metrics || c->in.step.validate_rank_uniform || biases)
-        c->comm_dp = add_comm(c, "dp", shard | replicate, 0);
+        c->comm_dp = plan->runtime.default_group ? c->comm_shard : add_comm(c, "dp", shard | replicate, 0);
     experts_open(c);
     c->comm_small = LS_NEW(c->arena, uint32_t, plan->units);
     for (size_t i = 0; i < plan->units; i++) {

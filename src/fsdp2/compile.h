@@ -15,7 +15,9 @@
 /* Fixed streams of a rank. */
 enum { LS_STREAM_D, LS_STREAM_CI, LS_STREAM_G, LS_STREAM_S, LS_STREAM_A };
 
-struct ls_step_policy { bool clip_grad_norm, clip_local /* by the norm of the rank's own shards */; uint32_t *metric; size_t metrics; /* collectives after the last microbatch */
+struct ls_step_policy { bool stale_optimizer; /* made before fully_shard: it holds the parameters that sharding replaced */
+                        uint32_t *overwritten; size_t overwrittens; /* parameters whose reduced gradients do not add up over microbatches */
+                        bool clip_grad_norm, clip_local /* by the norm of the rank's own shards */; uint32_t *metric; size_t metrics; /* collectives after the last microbatch */
                         uint64_t validate_rank_uniform; /* 0: off; N; UINT64_MAX: always */
                         bool validate_in_tower; /* in the hook of a conditional module, not before the microbatch: hangs */ struct ls_loc at; };
 

@@ -65,8 +65,30 @@ static bool checks(const struct run *r, bool in_tower)
     return r->now.checks_left && !r->eval && r->c->comm_dp != LS_NO_ID && r->c->in.step.validate_in_tower == in_tower;
 }
 
+/* What earlier microbatches left in the reduced gradients is gone: this one's reduction will not add to it. */
+static void overwrite(struct run *r)
+{
+    const struct ls_step_policy *policy = &r->c->in.step;
+    id_vec names = { 0 };
+    for (size_t i = 0; i < policy->overwrittens; i++) {
+        ls_push(&names, r->c->in.plan->model->param[policy->overwritten[i]].name);
+        if (r->now.sharded[policy->overwritten[i]])
+            unit_drop_gradient(r, policy->overwritten[i]);
+    }
+    struct ls_op *op = emit(r, LS_OP_COMPUTE, LS_STREAM_D, LS_NO_ID);
+    op->payload = ls_tables_payload(r->c->in.tables, "overwritten gradients", names.at, names.count, 0);
+    op->module = ls_name_id(r->c->names, "overwritten gradients");
+    op->factor = (struct ls_ratio){ 0, 1 };
+    op->cause = r->c->step_cause;
+    ls_vec_release(&names);
+}
+
 void step_begin(struct run *r)
 {
+    if (r->c->in.step.overwrittens && !r->eval) {
+        r->pass = LS_PASS_B;
+        overwrite(r);
+    }
     /* At a boundary that every rank reaches, before any conditional module. */
     if (checks(r, false)) {
         r->pass = LS_PASS_F;
@@ -86,6 +108,29 @@ void step_before_call(struct run *r, uint32_t module)
         }
 }
 
+/* The step of the parameters that the optimizer holds, or of those that it holds as they were before sharding. */
+static void optimizer(struct run *r, bool stale)
+{
+    const struct ls_plan *plan = r->c->in.plan;
+    const struct ls_step_policy *policy = &r->c->in.step;
+    id_vec names = { 0 };
+    for (uint32_t i = 0; i < plan->model->params; i++)
+        if (plan->requires_grad[i] && plan->model->param[i].canonical == i && stale == (policy->stale_optimizer && plan->owner[i] != LS_NO_ID))
+            ls_push(&names, plan->model->param[i].name);
+    emit_compute(r, LS_NO_ID, (struct ls_kernel){ .what = LS_KERNEL_OPTIMIZER, .instance = LS_NO_ID }, NULL, 0);
+    r->open_compute = false; /* an op of its own, with a payload of its own */
+    struct ls_op *op = &r->ops.at[r->ops.count - 1];
+    op->payload = ls_tables_payload(r->c->in.tables, "optimizer", names.at, names.count, 0);
+    op->module = ls_name_id(r->c->names, "optimizer");
+    if (stale)
+        op->factor = (struct ls_ratio){ 0, 1 };
+    if (policy->clip_local && r->c->shard > 1) /* nobody's norm but its own: shards of one tensor are scaled differently */
+        op->symbol = ls_name_id(r->c->names, "own norm");
+    if (stale || (policy->clip_local && r->c->shard > 1))
+        op->cause = r->c->step_cause;
+    ls_vec_release(&names);
+}
+
 void step_end(struct run *r)
 {
     const struct ls_plan *plan = r->c->in.plan;
@@ -97,20 +142,9 @@ void step_end(struct run *r)
         experts_clip(r);
     else if (policy->clip_grad_norm && r->c->shard > 1)
         scalar_all_reduce(r, r->c->comm_shard, "grad norm", LS_REDUCE_SUM, 1);
-    id_vec names = { 0 };
-    for (uint32_t i = 0; i < plan->model->params; i++)
-        if (plan->requires_grad[i] && plan->model->param[i].canonical == i)
-            ls_push(&names, plan->model->param[i].name);
-    emit_compute(r, LS_NO_ID, (struct ls_kernel){ .what = LS_KERNEL_OPTIMIZER, .instance = LS_NO_ID }, NULL, 0);
-    r->open_compute = false; /* an op of its own, with a payload of its own */
-    struct ls_op *op = &r->ops.at[r->ops.count - 1];
-    op->payload = ls_tables_payload(r->c->in.tables, "optimizer", names.at, names.count, 0);
-    op->module = ls_name_id(r->c->names, "optimizer");
-    if (policy->clip_local && r->c->shard > 1) { /* nobody's norm but its own: shards of one tensor are scaled differently */
-        op->symbol = ls_name_id(r->c->names, "own norm");
-        op->cause = r->c->step_cause;
-    }
-    ls_vec_release(&names);
+    if (policy->stale_optimizer)
+        optimizer(r, true);
+    optimizer(r, false);
     if (plan->experts.ep > 1)
         experts_update_bias(r);
     for (size_t i = 0; i < policy->metrics; i++) {

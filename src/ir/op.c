@@ -112,6 +112,11 @@ bool ls_op_is_host(const struct ls_op *op)
     return class_of(op) == CLASS_H;
 }
 
+bool ls_op_gives_nothing(const struct ls_op *op)
+{
+    return op->kind == LS_OP_COMPUTE && op->factor.den && !op->factor.num;
+}
+
 bool ls_op_uses_comm(const struct ls_op *op)
 {
     return class_of(op) == CLASS_C || class_of(op) == CLASS_P;

@@ -137,6 +137,8 @@ bool ls_op_is_collective(const struct ls_op *op); /* class C */
 bool ls_op_is_p2p(const struct ls_op *op);        /* class P */
 bool ls_op_is_host(const struct ls_op *op);       /* class H */
 bool ls_op_uses_comm(const struct ls_op *op);     /* C or P */
+/* A computation whose factor is 0: reduced gradients that are overwritten (backward), a step that reaches no parameter (optimizer). */
+bool ls_op_gives_nothing(const struct ls_op *op);
 
 struct ls_op ls_op_make(enum ls_op_kind kind); /* every id field LS_NO_ID, peer -1, the rest zero */
 

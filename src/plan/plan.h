@@ -36,6 +36,7 @@ struct ls_runtime {                         /* the framework being modelled; sch
     unsigned version;                       /* 212 for "2.12" */
     enum ls_unused unused_params;
     bool lazy_state_guard, uniform_reduce_dtype, separate_reduce_scatter_group;
+    bool default_group;                     /* the mesh is the default process group, which metrics and the loop use as well */
     unsigned reduce_scatter_max_input_buffers;
     struct ls_loc at;
 };

@@ -337,9 +337,36 @@ static enum ls_code load_switch(struct loader *l, const struct ls_yaml_node *n, 
     return LS_OK;
 }
 
+/* Parameters by globs: their reductions overwrite what earlier microbatches left. */
+static enum ls_code load_overwrites(struct loader *l, const struct ls_yaml_node *n)
+{
+    const struct ls_model *m = &l->s->model;
+    struct ls_step_policy *step = &l->s->step;
+    const char *const *glob;
+    size_t globs;
+    LS_TRY(ls_load_texts(l, n, "overwrites", &glob, &globs));
+    step->overwritten = LS_NEW(l->s->arena, uint32_t, m->params + 1);
+    for (size_t i = 0; i < globs; i++) {
+        bool any = false;
+        for (size_t p = 0; p < m->params; p++) {
+            if (m->param[p].canonical != p || !ls_glob(glob[i], ls_name_text(m->names, m->param[p].name)))
+                continue;
+            bool old = false;
+            for (size_t k = 0; k < step->overwrittens; k++)
+                old = old || step->overwritten[k] == p;
+            if (!old)
+                step->overwritten[step->overwrittens++] = (uint32_t)p;
+            any = true;
+        }
+        if (!any)
+            return ls_fail(l->err, LS_EINPUT, n->item[i]->at, "'overwrites': '%.150s' matches no parameter", glob[i]);
+    }
+    return LS_OK;
+}
+
 static enum ls_code load_accumulation(struct loader *l, const struct ls_yaml_node *n)
 {
-    static const char *const keys[] = { "gradient_sync", "all_reduce", "reshard_after_backward", "is_last_backward", NULL };
+    static const char *const keys[] = { "gradient_sync", "all_reduce", "reshard_after_backward", "is_last_backward", "overwrites", NULL };
     struct ls_batch *b = &l->s->batch;
     struct ls_switch *const to[] = { &b->gradient_sync, &b->all_reduce, &b->reshard_after_backward, &b->is_last_backward };
     const struct ls_yaml_node *v = NULL;
@@ -348,6 +375,8 @@ static enum ls_code load_accumulation(struct loader *l, const struct ls_yaml_nod
     for (size_t i = 0; n && i < 4; i++)
         if ((v = ls_yaml_get(n, keys[i])))
             LS_TRY(load_switch(l, v, keys[i], to[i]));
+    if (n && (v = ls_yaml_get(n, "overwrites")))
+        LS_TRY(load_overwrites(l, v));
     /* Without a unit around the model, AutoModel's switch for gradients finds nothing to switch. */
     const bool root = l->s->kind != LS_PLAN_POLICY || l->s->mesh.ep == 1 || ls_plan_outer_root(&l->s->model, &l->s->policy.moe);
     if (l->s->kind == LS_PLAN_POLICY && l->s->model.moes && l->s->policy.moe.fsdp_optimizations) {

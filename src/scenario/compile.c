@@ -149,7 +149,7 @@ static enum ls_code put_loop_around(const struct ls_scenario *s, struct ls_compi
     struct ls_system *y = &c->system;
     struct ls_around_input in = { .loop = &c->loop, .letters = &c->letters, .rounds = &c->loop_rounds, .inner = y->replica,
                                   .tables = &c->tables, .sharded_save_talks = true };
-    in.comm = communicator(c, "dp", y->free_dims);
+    in.comm = communicator(c, s->runtime.default_group ? "dp_shard" : "dp", y->free_dims);
     if (c->loop.save_full)
         in.saved = saved_state(s, c, communicator(c, "dp_shard", y->free_dims & LS_DIM_SHARD), &in.saves);
     LS_TRY(ls_around_open(&in, c->arena, &c->around, err));

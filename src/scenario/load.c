@@ -351,6 +351,8 @@ static enum ls_code load(struct loader *l)
         LS_TRY(ls_load_model(l));
         LS_TRY(ls_load_freeze(l));
         LS_TRY(ls_load_distributed(l));
+        if (l->s->runtime.default_group && (l->s->mesh.replicate != 1 || l->s->mesh.ep > 1))
+            return ls_fail(l->err, LS_EINPUT, l->s->runtime.at, "'default_group' needs a mesh of one axis: with several, each has a group of its own");
         LS_TRY(ls_load_units(l));
         LS_TRY(ls_load_batch(l));
         LS_TRY(ls_load_step(l));

@@ -122,7 +122,7 @@ static enum ls_code load_metrics(struct loader *l, const struct ls_yaml_node *n)
 static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const keys[] = { "clip_grad_norm", "metrics", "metric_names", "token_counts", "forward_reduce", "grad_scaler",
-                                        "non_finite", NULL };
+                                        "non_finite", "optimizer_made", NULL };
     static const char *const scalers[] = { "none", "sharded", "local", NULL };
     struct ls_step_policy *p = &l->s->step;
     struct ls_loop *o = &l->s->loop;
@@ -141,6 +141,7 @@ static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
             ls_hint(l->err, "true (or global), false, or local: each rank by the norm of its own shards");
         LS_TRY(rc);
     }
+    LS_TRY(load_word(l, n, "optimizer_made", "after_sharding", "before_sharding", &p->stale_optimizer));
     LS_TRY(load_metrics(l, n));
     LS_TRY(load_named(l, ls_yaml_get(n, "token_counts"), "token_counts", true, &o->token, &o->tokens));
     LS_TRY(load_named(l, ls_yaml_get(n, "forward_reduce"), "forward_reduce", false, &o->forward, &o->forwards));

@@ -30,16 +30,16 @@ static enum ls_code load_version(struct loader *l, const struct ls_yaml_node *n,
 static enum ls_code load_fsdp2(struct loader *l, const struct ls_yaml_node *n, struct ls_runtime *r)
 {
     static const char *const keys[] = { "version", "unused_params", "lazy_state_guard", "uniform_reduce_dtype",
-                                        "separate_reduce_scatter_group", "reduce_scatter_max_input_buffers", NULL };
+                                        "separate_reduce_scatter_group", "default_group", "reduce_scatter_max_input_buffers", NULL };
     const struct ls_yaml_node *v;
-    bool *const to[] = { &r->lazy_state_guard, &r->uniform_reduce_dtype, &r->separate_reduce_scatter_group };
+    bool *const to[] = { &r->lazy_state_guard, &r->uniform_reduce_dtype, &r->separate_reduce_scatter_group, &r->default_group };
     r->at = n->at;
     LS_TRY(ls_yaml_check_keys(n, "fsdp2", keys, l->err));
     if ((v = ls_yaml_get(n, "version")))
         LS_TRY(load_version(l, v, &r->version));
     if ((v = ls_yaml_get(n, "unused_params")))
         LS_TRY(ls_load_unused(l, v, "unused_params", &r->unused_params));
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         if ((v = ls_yaml_get(n, keys[2 + i])))
             LS_TRY(ls_yaml_bool(v, keys[2 + i], to[i], l->err));
     if ((v = ls_yaml_get(n, "reduce_scatter_max_input_buffers"))) {

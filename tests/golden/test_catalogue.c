@@ -105,7 +105,7 @@ static void check_smallest(const char *path, const struct ls_assessment *a)
 /* The repaired plan is executed on small meshes, without the proof that found it safe. */
 static void check_repair(const char *path, const struct ls_scenario *s, const struct ls_repair *repair)
 {
-    struct ls_brute_options o = { .replicas_max = 4, .rounds_max = 6, .runs_max = 8, .total_max = 24, .seed = 2 };
+    struct ls_brute_options o = { .replicas_max = 4, .rounds_max = 8, .runs_max = 8, .total_max = 24, .seed = 2 };
     struct ls_brute found = { 0 };
     struct ls_compiled compiled;
     struct ls_error err = { 0 };

@@ -18,7 +18,7 @@ struct train {
     struct ls_device *device;
     uint32_t rank;
     struct ls_rank *of;           /* the rank, once it has begun a round */
-    bool *trains;
+    bool *trains, *stale; /* stale: the optimizer holds another tensor instead */
     struct ls_nn_exec *exec;
     struct ls_nn_sequence sequence;
     LS_VEC(const struct ls_kernel *) kernel; /* of the open round */
@@ -134,6 +134,7 @@ static void train_close(struct ls_math *m)
     ls_vec_release(&x->kernel);
     free(x->held);
     free(x->trains);
+    free(x->stale);
     free(x);
 }
 
@@ -152,7 +153,8 @@ static enum ls_code train_open(struct ls_math **out, const struct ls_engine_setu
             return ls_fail(err, LS_EINPUT, c->sample[i].at, "a sample holds media that the model cannot be fed: it takes %s%s, no videos",
                            c->vlm->pictures ? "pictures" : "text alone", c->vlm->recordings ? " and recordings" : "");
     struct train *x = calloc(1, sizeof *x);
-    if (!x || !(x->trains = calloc(setup->params + 1, sizeof *x->trains)) || !(x->held = calloc(setup->params + 1, sizeof *x->held)))
+    if (!x || !(x->trains = calloc(setup->params + 1, sizeof *x->trains)) ||
+        !(x->stale = calloc(setup->params + 1, sizeof *x->stale)) || !(x->held = calloc(setup->params + 1, sizeof *x->held)))
         ls_out_of_memory(sizeof *x);
     x->m.ops = &ls_math_nn;
     x->setup = setup, x->c = c, x->device = device, x->rank = rank;
@@ -424,7 +426,7 @@ static enum ls_code run_step(struct train *x, struct ls_stream *s, struct ls_err
     }
     x->steps++;
     for (uint32_t i = 0; i < x->setup->params && rc == LS_OK; i++)
-        if (x->trains[i] && x->c->vlm->model->param[i].canonical == i)
+        if (x->trains[i] && !x->stale[i] && x->c->vlm->model->param[i].canonical == i)
             rc = update_param(x, s, i, clipped, err);
     return rc;
 }
@@ -433,7 +435,12 @@ static enum ls_code train_issue(struct ls_math *m, const struct ls_math_call *ca
 {
     struct train *x = (struct train *)m;
     x->of = call->rank;
-    if (call->kernel->what == LS_KERNEL_OPTIMIZER) {
+    if (call->kernel->what == LS_KERNEL_OPTIMIZER && ls_op_gives_nothing(call->op)) { /* it holds other tensors than these */
+        const struct ls_payload *p = &x->setup->job->tables->payload.at[call->op->payload];
+        for (uint32_t i = 0; i < x->setup->params; i++)
+            for (size_t k = 0; k < p->count; k++)
+                x->stale[i] = x->stale[i] || x->setup->param[i].name == p->items[k];
+    } else if (call->kernel->what == LS_KERNEL_OPTIMIZER) {
         enum ls_code rc = run_step(x, call->stream, err);
         if (rc != LS_OK)
             return rc;

@@ -404,6 +404,17 @@ static void add_partial(struct ls_rank *r, const struct ls_op *o)
     }
 }
 
+/* What a library that does not add up leaves of earlier reductions. */
+static void overwrite_gradients(struct ls_rank *r, const struct ls_op *o)
+{
+    const struct ls_payload *p = payload_of(r, o);
+    for (size_t i = 0; i < p->count; i++) {
+        struct param_data *q = &r->param[param_of(r, p->items[i])];
+        drop(r, stream_of(r, o->stream), &q->reduced);
+        drop(r, stream_of(r, o->stream), &q->partial);
+    }
+}
+
 /* zero_grad(set_to_none) */
 static void drop_gradients(struct ls_rank *r, const struct ls_op *o)
 {
@@ -424,11 +435,13 @@ static enum ls_code compute(struct ls_rank *r, size_t op, struct ls_error *err)
     for (uint32_t i = 0; i < o->kernels && rc == LS_OK && r->math; i++) {
         struct ls_math_call call = { .rank = r, .op = o, .kernel = &r->e->job->tables->kernel.at[o->kernel + i],
                                      .stream = stream_of(r, o->stream), .segment = r->op[op].segment };
-        step |= call.kernel->what == LS_KERNEL_OPTIMIZER || call.kernel->what == LS_KERNEL_LEFT_OUT;
+        step |= (call.kernel->what == LS_KERNEL_OPTIMIZER || call.kernel->what == LS_KERNEL_LEFT_OUT) && !ls_op_gives_nothing(o);
         rc = r->math->ops->issue(r->math, &call, err);
     }
     if (step)
         drop_gradients(r, o);
+    if (o->pass == LS_PASS_B && ls_op_gives_nothing(o))
+        overwrite_gradients(r, o);
     return rc;
 }
 

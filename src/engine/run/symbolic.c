@@ -35,7 +35,7 @@ static void each_share(const struct ls_engine_setup *s, uint32_t rank,
             if (o->kind != LS_OP_COMPUTE)
                 continue;
             bool opt = false, out = false;
-            for (uint32_t n = o->kernel; n < o->kernel + o->kernels; n++) {
+            for (uint32_t n = o->kernel; n < o->kernel + o->kernels && !ls_op_gives_nothing(o); n++) {
                 const struct ls_kernel *kernel = &t->kernel.at[n];
                 opt |= kernel->what == LS_KERNEL_OPTIMIZER;
                 out |= kernel->what == LS_KERNEL_LEFT_OUT;
@@ -155,7 +155,7 @@ static void check_full(void *args, struct ls_stream *s)
     }
 }
 
-struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t param, step; uint64_t first, count; bool left_out, own_scale; };
+struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t param, step; uint64_t first, count; bool nothing, own_scale; };
 
 static double value_at(const struct ls_tensor *t, uint64_t i)
 {
@@ -170,7 +170,7 @@ static void compare_gradient(void *args, struct ls_stream *stream)
     double tolerance = param_is_narrow(&x->setup->param[c->param]) ? 0x1p-7 : 0x1p-18;
     (void)stream;
     for (uint64_t i = 0; i < c->count; i++) {
-        double want = 0.0, found = c->left_out ? 0.0 : value_at(&c->reduced, i) + value_at(&c->partial, i);
+        double want = 0.0, found = c->nothing ? 0.0 : value_at(&c->reduced, i) + value_at(&c->partial, i);
         found /= c->own_scale ? x->rank + 2.0 : 1.0; /* as check/gradient.h */
         for (size_t k = 0; k < shares->at.count; k++)
             if (shares->at.at[k].step == c->step)
@@ -282,13 +282,14 @@ static void check_step(struct symbolic *x, const struct ls_math_call *call)
         const struct ls_engine_param *e = &x->setup->param[q];
         uint64_t per = ls_param_padded(x->setup, q) / e->row, ranks = e->unit == LS_NO_ID ? 1 : x->setup->shard;
         uint64_t first = x->rank % ranks * per, rows = first >= e->rows ? 0 : e->rows - first < per ? e->rows - first : per;
-        struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step, first * e->row, rows * e->row, left_out,
+        struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step, first * e->row, rows * e->row,
+                             left_out || ls_op_gives_nothing(call->op),
                              call->op->symbol != LS_NO_ID };
         struct ls_storage *uses[2] = { c.reduced.of, c.partial.of };
         if (ls_rank_shard(call->rank, q).of->at)
             d->ops->launch(d, call->stream, compare_gradient, &c, sizeof c, uses, 2, LS_NO_TAG);
     }
-    x->step++;
+    x->step += !ls_op_gives_nothing(call->op); /* it stands before the step of what the optimizer does hold */
 }
 
 static enum ls_code symbolic_issue(struct ls_math *m, const struct ls_math_call *call, struct ls_error *err)
