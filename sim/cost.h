@@ -22,6 +22,7 @@ struct ls_cost {
     void *profile_context;      /* of both */
     const uint32_t *slowness;   /* [ranks] factor on compute time in millionths: LS_SPEED_ONE is nominal, 1100000 is 10 % slower. NULL: all nominal */
     uint32_t jitter;            /* each compute op takes up to this many millionths more or less, uniformly; < LS_SPEED_ONE */
+    uint64_t tokens;            /* that a message of so many elements per token stands for: the routing decides; 0: one */
     uint64_t seed;              /* of the jitter: a function of (seed, rank, segment, op), not of the order of events */
 };
 

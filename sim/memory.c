@@ -108,12 +108,13 @@ static uint64_t full_gradient_bytes(const struct ls_memory_input *in, uint32_t p
 {
     const struct ls_unit *u = unit_of(in->plan, param);
     const struct ls_param *p = &in->plan->model->param[param];
+    const uint64_t elements = ls_plan_local_elements(in->plan, param);
     if (!u)
-        return p->elements * ls_dtype_bytes(p->dtype);
+        return elements * ls_dtype_bytes(p->dtype);
     enum ls_dtype d = u->param_dtype != LS_DTYPE_NONE ? u->param_dtype : p->dtype;
     if (kept && u->reduce_dtype != LS_DTYPE_NONE && u->reduce_dtype != u->param_dtype)
         d = u->reduce_dtype;
-    return p->elements * ls_dtype_bytes(d);
+    return elements * ls_dtype_bytes(d);
 }
 
 static uint32_t param_of(const struct walk *w, uint32_t name)
@@ -143,7 +144,7 @@ static void own_gradients(struct walk *w, const struct ls_op *op, enum ls_dtype 
         uint32_t param = param_of(w, p->items[i]);
         if (param == LS_NO_ID || w->own[param] || w->in->plan->model->param[param].dtype == reduced)
             continue;
-        w->own[param] = ls_param_shard_elements(&w->in->plan->model->param[param], w->in->shard) *
+        w->own[param] = ls_plan_shard_elements(w->in->plan, param, w->in->shard) *
                         ls_dtype_bytes(w->in->plan->model->param[param].dtype);
         take(w, LS_MEMORY_SHARDED_GRADIENTS, LS_STREAM_S, w->own[param]);
     }
@@ -215,7 +216,7 @@ uint64_t ls_memory_trained(const struct ls_plan *p, size_t shard, uint64_t *byte
         const struct ls_param *x = &p->model->param[i];
         if (x->canonical != i || !p->requires_grad[i])
             continue;
-        uint64_t n = p->owner[i] == LS_NO_ID ? x->elements : ls_param_shard_elements(x, shard);
+        uint64_t n = ls_plan_shard_elements(p, i, shard);
         elements += n;
         *bytes += n * ls_dtype_bytes(x->dtype);
     }
@@ -231,7 +232,7 @@ static void begin(struct walk *w)
         bool free_standing = p->owner[i] == LS_NO_ID;
         if (x->canonical == i)
             take(w, free_standing ? LS_MEMORY_REPLICATED : LS_MEMORY_SHARDED, LS_STREAM_D,
-                 (free_standing ? x->elements : ls_param_shard_elements(x, w->in->shard)) * ls_dtype_bytes(x->dtype));
+                 ls_plan_shard_elements(p, i, w->in->shard) * ls_dtype_bytes(x->dtype));
     }
     switch (w->in->optimizer) {
     case LS_OPT_ADAMW: case LS_OPT_ADAMW_FUSED:

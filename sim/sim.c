@@ -596,7 +596,7 @@ static enum ls_code simulate(struct sim *x, const struct ls_job *job, struct ls_
         x->meeting = LS_NEW(&scratch, struct meeting, p->group_base[p->comms] + p->port_first[job->ranks]);
         set_timing(x, &scratch);
         struct ls_net_plan plan;
-        ls_traffic_open(&x->traffic, x->full, x->platform, x->cost->measured, x->o->uncoupled, &scratch, &plan);
+        ls_traffic_open(&x->traffic, x->full, x->platform, x->cost->measured, x->cost->tokens, x->o->uncoupled, &scratch, &plan);
         plan.setup = x->o->network_setup;
         rc = x->o->network->run(&plan, body, x, err);
         if (rc == LS_OK && !x->uneven)

@@ -24,6 +24,7 @@ struct simulation {
     struct ls_track **track;                   /* [ranks] */
     LS_VEC(struct ls_sim_span) span;
     unsigned item_bytes;
+    uint64_t tokens; double expert_tokens;     /* with expert groups: per rank, in a message; of which a rank computes its share */
 };
 
 static const char *describe(const struct ls_names *names, const struct simulation *x, uint32_t rank)
@@ -117,6 +118,38 @@ static uint64_t optimizer_ps(const struct simulation *x)
     return (uint64_t)(moved / ((double)p->hbm_Bps * p->hbm_efficiency) * 1e12);
 }
 
+/* Tokens per rank and microbatch of the step, mean and most; the same assumption for every layer and microbatch. */
+static void routed_tokens(const struct simulation *x, double *mean, uint64_t *most)
+{
+    const size_t replicas = x->assignment->size[0] * x->assignment->size[1];
+    double sum = 0, count = 0;
+    *most = 0;
+    for (size_t i = 0; i < x->assignment->rounds; i++) {
+        const uint32_t round = x->c->system.driver.node[x->assignment->node[i]].round;
+        for (size_t r = 0; r < replicas && x->c->rounds.round[round].kind == LS_ROUND_MICRO; r++) {
+            const uint32_t letter = x->assignment->letter[i * replicas + r];
+            const uint64_t text = ls_tokens_of(x->c->plan.model, x->sample[letter], &x->c->letters.letter[letter]).text;
+            *most = text > *most ? text : *most;
+            sum += (double)text, count++;
+        }
+    }
+    *mean = count > 0 ? sum / count : 0;
+}
+
+/* Routing is taken to be balanced: every rank sends and receives its tokens times top_k, the busiest routing_skew as much. The torch
+ * dispatcher gathers as many rows from every rank as the one with the most has. */
+static void expect_tokens(struct simulation *x)
+{
+    const struct ls_expert_plan *experts = &x->c->plan.experts;
+    double mean;
+    uint64_t most;
+    if (experts->ep <= 1)
+        return;
+    routed_tokens(x, &mean, &most);
+    x->expert_tokens = mean * x->setup->routing_skew;
+    x->tokens = experts->dispatcher == LS_DISPATCH_TORCH || experts->agrees_tokens ? most : (uint64_t)(x->expert_tokens + 0.5);
+}
+
 /* One price per distinct segment; a segment belongs to one letter. */
 static void price(struct simulation *x)
 {
@@ -125,7 +158,7 @@ static void price(struct simulation *x)
     struct ls_names *seen = ls_names_open();
     LS_VEC(struct priced) all = { 0 };
     const struct ls_work_options wo = { .style = x->style, .selective = x->setup->selective, .item_bytes = x->item_bytes,
-                                        .outputs_held = x->setup->logits_held };
+                                        .expert_tokens = x->expert_tokens, .outputs_held = x->setup->logits_held };
     size_t known = 0;
     for (uint32_t r = 0; r < job->ranks; r++)
         for (size_t i = 0; i < job->rank[r].count; i++) {
@@ -330,11 +363,13 @@ static enum ls_code run(struct simulation *x, struct ls_error *err)
         if (known != LS_OK)
             return known;
     }
-    if (x->assignment)
+    if (x->assignment) {
+        expect_tokens(x);
         price(x);
+    }
     measure_memory(x);
     x->track = LS_NEW(x->arena, struct ls_track *, ranks);
-    struct ls_cost cost = { .measured = x->o->measured, .profile = profile, .issue = issue, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter ? x->o->jitter : x->setup->jitter * (LS_SPEED_ONE / 100),
+    struct ls_cost cost = { .measured = x->o->measured, .tokens = x->tokens, .profile = profile, .issue = issue, .profile_context = x, .slowness = slowness, .jitter = x->o->jitter ? x->o->jitter : x->setup->jitter * (LS_SPEED_ONE / 100),
                             .seed = x->o->seed };
     const struct ls_system *y = &x->c->system;
     struct ls_sim_options so = { .run = { .level = (enum ls_level)y->level, .kernels = y->kernels, .start = (enum ls_start)y->start_rule },

@@ -65,6 +65,8 @@ static const struct ls_charge *charge(struct ls_traffic *t, uint32_t placed, con
     struct ls_placement at = t->placement.at[placed];
     uint32_t kind = op->kind == LS_OP_RECV ? LS_OP_SEND : op->kind;
     struct ls_charge c = { .placed = placed, .kind = kind, .bytes = ls_collective_bytes(t->job->tables, op, at.ranks) };
+    if (op->symbol != LS_NO_ID)
+        c.bytes *= t->tokens;
     if (kind == LS_OP_BARRIER || kind == LS_OP_DECIDE)
         c.bytes = sizeof(uint64_t);
     size_t key = offsetof(struct ls_charge, cost);
@@ -308,10 +310,11 @@ static void read_ops(struct ls_traffic *t)
 }
 
 void ls_traffic_open(struct ls_traffic *t, const struct ls_job *job, const struct ls_platform *p, const struct ls_nccl_tests *measured,
-                     bool uncoupled, struct ls_arena *arena, struct ls_net_plan *plan)
+                     uint64_t tokens, bool uncoupled, struct ls_arena *arena, struct ls_net_plan *plan)
 {
     size_t comms = job->tables->comm.count, nodes = (job->ranks + p->gpus - 1) / p->gpus;
-    *t = (struct ls_traffic){ .job = job, .platform = p, .measured = measured, .uncoupled = uncoupled, .arena = arena };
+    *t = (struct ls_traffic){ .job = job, .platform = p, .measured = measured, .uncoupled = uncoupled,
+                              .tokens = tokens ? tokens : 1, .arena = arena };
     t->group_base = LS_NEW(arena, uint32_t, comms + 1);
     for (size_t c = 0; c < comms; c++)
         t->group_base[c + 1] = t->group_base[c] + (uint32_t)job->comm[c].groups;

@@ -21,6 +21,7 @@ struct ls_traffic {
     const struct ls_platform *platform;
     const struct ls_nccl_tests *measured;
     bool uncoupled;
+    uint64_t tokens;                   /* of messages that have a symbol */
     struct ls_arena *arena;
     uint32_t *group_base;              /* [comms + 1] */
     uint32_t *placed;                  /* [groups] index into placement */
@@ -37,7 +38,7 @@ struct ls_traffic {
 };
 /* Reads every op of the job, so that all kinds of flows are known. What *t and *plan point to is owned by `arena` and t. */
 void ls_traffic_open(struct ls_traffic *t, const struct ls_job *job, const struct ls_platform *p, const struct ls_nccl_tests *measured,
-                     bool uncoupled, struct ls_arena *arena, struct ls_net_plan *plan);
+                     uint64_t tokens, bool uncoupled, struct ls_arena *arena, struct ls_net_plan *plan);
 void ls_traffic_close(struct ls_traffic *t);
 uint64_t ls_traffic_latency_ps(struct ls_traffic *t, uint32_t comm, uint32_t group, const struct ls_op *op);
 uint64_t ls_traffic_latency_pair_ps(struct ls_traffic *t, uint32_t sender, uint32_t receiver, const struct ls_op *op);

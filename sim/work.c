@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { LINEAR, CONV, EMBEDDING, RMS_NORM, LAYER_NORM, ATTENTION, GATED, PLAIN, ADD };
+enum kind { LINEAR, CONV, EMBEDDING, RMS_NORM, LAYER_NORM, ATTENTION, GATED, EXPERTS, PLAIN, ADD };
 #define NONE LS_NO_ID
 enum { TEXT = LS_CONDITIONS_MAX };
 
@@ -179,6 +179,8 @@ static enum kind kind_of(const struct walk *w, const struct ls_flow *f)
     const char *op = f->kind == LS_FLOW_OP ? ls_name_text(w->m->names, f->name) : "";
     if (weight && f->kind == LS_FLOW_CALL && has_class(w->m, f->module, "Embedding"))
         return EMBEDDING;
+    if (weight && f->kind == LS_FLOW_CALL && ls_model_moe(w->m, f->module))
+        return EXPERTS;
     if (weight)
         return weight->dims > 2 ? CONV : LINEAR;
     if (f->kind == LS_FLOW_CALL && f->params)
@@ -254,6 +256,8 @@ static void size_of(struct walk *w, struct made *x, const struct ls_kernel *k)
         x->width = (double)p->dim[x->kind == CONV ? 0 : 1];
         if (!in && x->domain != TEXT)
             x->tokens = (double)w->tokens->patches[x->domain];
+    } else if (x->kind == EXPERTS) {
+        x->width = (double)p->dim[1];
     } else if (x->kind == ATTENTION) {
         x->flash_width = x->width = widest;
     }
@@ -289,10 +293,28 @@ static double kept_by_engine(const struct walk *w, const struct made *x)
         floats = head > 0 ? all / head : x->tokens * heads;
         break;
     }
-    case CONV: case EMBEDDING: case GATED: case PLAIN: case ADD:
+    case CONV: case EMBEDDING: case GATED: case EXPERTS: case PLAIN: case ADD:
         break;
     }
     return 4 * floats;
+}
+
+static void price_experts(const struct walk *w, struct made *x)
+{
+    const struct ls_moe *moe = ls_model_moe(w->m, x->f->module);
+    const double e = w->o->item_bytes, ranks = w->plan->experts.ep > 1 ? (double)w->plan->experts.ep : 1;
+    const double rows = (w->o->expert_tokens > 0 ? w->o->expert_tokens : x->tokens) * (double)moe->top_k;
+    for (size_t i = 0; i < x->f->params; i++) {
+        const struct ls_param *p = &w->m->param[x->f->param[i]];
+        if (p->dims != 3)
+            continue;
+        x->flops += 2 * rows * (double)p->elements / (double)moe->count;
+        x->bytes += e * ((double)p->elements / ranks + rows * (double)(p->dim[1] + p->dim[2]));
+        x->extra += e * rows * (double)p->dim[1];
+    }
+    const struct ls_param *first = weight_of(w, x->f);
+    x->extra = x->trains || x->input_graph ? x->extra + e * rows * (double)first->dim[2] : 0;
+    x->bytes_back = 2 * x->bytes;
 }
 
 /* Operations, bytes moved, and what is kept beyond inputs and outputs. */
@@ -332,6 +354,9 @@ static void price(struct walk *w, struct made *x)
         x->bytes = 2 * e * out;
         x->bytes_back = 4 * e * out;
         break;
+    case EXPERTS:
+        price_experts(w, x);
+        break;
     case GATED:
         x->bytes = (eager ? 5 : 3) * e * out;
         x->bytes_back = (eager ? 10 : 5) * e * out;
@@ -366,6 +391,7 @@ static unsigned launches(const struct walk *w, const struct made *x, bool backwa
     case RMS_NORM: return !eager ? 1 : backward ? 10 : 6;
     case ATTENTION: return !eager ? 2 : backward ? 14 : 13;
     case GATED: return !eager ? 1 : backward ? 3 : 2;
+    case EXPERTS: return backward ? 16 : 12;
     case CONV: case EMBEDDING: case LAYER_NORM: case PLAIN: case ADD: break;
     }
     return 1;
@@ -381,7 +407,7 @@ static bool saves_input(const struct walk *w, const struct made *x)
     case RMS_NORM: return !is_eager(w, x);
     case LAYER_NORM: case GATED: return true;
     case PLAIN: return x->f->ins == 1;
-    case EMBEDDING: case ATTENTION: case ADD: return false;
+    case EMBEDDING: case ATTENTION: case EXPERTS: case ADD: return false;
     }
     return false;
 }

@@ -11,6 +11,10 @@
  *   Linear     [out, in]: 2 T in out; backward 2 T in out for the input's gradient, as much for the weight's, each only where needed.
  *              Keeps its input if the weight trains. LoRA factors likewise
  *   Conv       2 T times the elements of the weight; T: output positions
+ *   experts    a layer's routed experts, stacked [count, in, out]: 2 T top_k / count of their elements, weights of the rank's own ones
+ *              read once; T: tokens of which a rank computes its share, the mean of its group times simulate.routing_skew. Keeps, per
+ *              row, the inputs of both products and what the first gives. launches (assumed: permute, two grouped products, activation,
+ *              weights, unpermute): 12, backward 16
  *   attention  4 T S W forward, 10 T S W backward (flash: the scores are computed again), W: heads x head size, S: length of a
  *              sequence, halved where the mask is causal (text), at most 3/2 of sliding windows is not modelled. Keeps queries,
  *              keys and values (repeated to all heads, as PyTorch's SDPA is called), the output, 4 bytes per head and token.
@@ -54,6 +58,7 @@ struct ls_work_options {
     enum ls_activation_style style;
     bool selective;                /* recompute as described above, where the flow has no checkpoint regions of its own */
     unsigned item_bytes;           /* of the compute dtype */
+    double expert_tokens;          /* tokens whose share of experts a rank computes; 0: its own */
     bool outputs_held;             /* the caller's variable holds the logits until backward ends */
 };
 /* Tokens of one sample. */

@@ -335,7 +335,10 @@ static enum ls_code check_runs(const struct checker *k, const struct ls_reach *r
     if (k->s->contract.extra != LS_CONTRACT_FREE) /* room for the replica that the contract asks for */
         for (size_t d = LS_FREE_DIMS; d-- > 0;)
             if (k->s->free_dims >> d & 1) {
-                size[d] = k->s->size[d] ? k->s->size[d] : 3;
+                size_t step, least;
+                ls_system_sizes(k->s, d, &step, &least);
+                least = least > 3 ? least : 3;
+                size[d] = k->s->size[d] ? k->s->size[d] : (least + step - 1) / step * step;
                 break;
             }
     bool more = true, complete = r->complete;

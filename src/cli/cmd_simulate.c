@@ -670,5 +670,6 @@ const struct ls_command ls_command_simulate = {
     .text = "Runs the operations of every rank by the clock: compute from the model's shapes and the platform, collectives by NCCL's "
             "cost model or measured times, memory op by op. A plan that check refutes runs until nothing moves any more. The budget "
             "sums to the step.\n\nWhat a step holds beyond the scenario's samples, the optimizer and whose activations are kept is said in its section "
-            "`simulate:`. Exit status: 0 safe and fits, or as the scenario's `expect:` says; 1 not; 3 bad input; 5 undecided.",
+            "`simulate:`. With expert parallelism routing is assumed to be balanced: every rank's experts get as many tokens as an average rank "
+            "holds, times top_k; `routing_skew:` makes the busiest rank's share larger. Exit status: 0 safe and fits, or as the scenario's `expect:` says; 1 not; 3 bad input; 5 undecided.",
     .options = options, .examples = examples };

@@ -125,6 +125,15 @@ static enum ls_code find_blocks(struct expert_path *e, struct ls_error *err)
     e->mtp_from = e->blocks;
     for (size_t i = 0; b && i < b->children; i++)
         e->block[e->blocks++] = b->child[i];
+    for (size_t i = 0; i < e->m->moes; i++) {
+        const uint32_t module = e->m->moe[i].module;
+        bool spread = false;
+        for (size_t k = 0; k < e->blocks && !spread; k++)
+            spread = moe_of_block(e->m, e->block[k]) == &e->m->moe[i];
+        if (!spread)
+            return ls_fail(err, LS_EINPUT, e->policy->at, "'%.200s' has routed experts, but is no decoder layer's 'moe' or 'mlp', so AutoModel "
+                           "leaves them whole on every rank, which is not modelled", name_of(e->m, module));
+    }
     return LS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What set-up refuses under the proposed rules. The facts stay apart: the resolver says which modules are conditional, freezing
+/* What set-up refuses under the proposed rules, on the dense and on the expert-parallel path. The facts stay apart: the resolver says which modules are conditional, freezing
  * what trains, the batch contract whether ranks may differ, the policy what to do about it; here they are compared. */
 #include "base/hash.h"
 #include "scenario/internal.h"
@@ -167,19 +167,75 @@ static bool has_items(const struct facts *f, const struct ls_spec *spec)
     return false;
 }
 
-/* Frozen, and made into units of its own by `per_layer`. */
+static bool expert_path(const struct facts *f) { return f->in->s->mesh.ep > 1; }
+
+/* The expert-parallel path looks at the outermost modules only; what lies inside shares their fate. */
+static const struct ls_spec *outermost(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_specs *specs = &f->in->s->specs;
+    for (size_t i = 0; expert_path(f) && i < specs->count; i++)
+        if (specs->spec[i].module < spec->module && ls_module_contains(f->model, specs->spec[i].module, spec->module))
+            return &specs->spec[i]; /* in tree order: the first that contains it is the outermost */
+    return spec;
+}
+
+/* Frozen, and made into units of its own by `per_layer`: its list items; on the expert-parallel path the whole module if it has none. */
 static bool frozen_per_layer(const struct facts *f, const struct ls_spec *spec)
 {
-    const struct ls_modality_policy *p = policy_of(f, spec->modality);
-    return (p && p->has_frozen ? p->frozen : f->in->policy->frozen) == LS_FROZEN_PER_LAYER && has_items(f, spec) &&
-           ls_module_fully_frozen(f->model, spec->module, f->in->s->at_sharding);
+    const struct ls_spec *outer = outermost(f, spec);
+    const struct ls_modality_policy *p = policy_of(f, outer->modality);
+    return (p && p->has_frozen ? p->frozen : f->in->policy->frozen) == LS_FROZEN_PER_LAYER &&
+           (has_items(f, spec) || (expert_path(f) && outer == spec)) &&
+           ls_module_fully_frozen(f->model, outer->module, f->in->s->at_sharding);
+}
+
+/* On the expert-parallel path whatever is not fully frozen when it is sharded is a unit, even if it is frozen later. */
+static bool unit_of_its_own(const struct facts *f, const struct ls_spec *spec)
+{
+    return expert_path(f) ? !ls_module_fully_frozen(f->model, outermost(f, spec)->module, f->in->s->at_sharding) : has_items(f, spec);
+}
+
+/* The number of the first call inside a module, in the flow's order. */
+static size_t first_call(const struct facts *f, uint32_t module)
+{
+    for (size_t i = 1; i < f->model->statements; i++)
+        if (f->model->statement[i]->kind == LS_FLOW_CALL && ls_module_contains(f->model, module, f->model->statement[i]->module))
+            return i;
+    return f->model->statements;
+}
+
+/* Does something of the modality that trains run before it, and so hand it values with gradient? */
+static bool is_fed_gradient(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_specs *specs = &f->in->s->specs;
+    for (size_t i = 0; i < specs->count; i++)
+        if (&specs->spec[i] != spec && specs->spec[i].modality == spec->modality && trains(f, &specs->spec[i]) &&
+            first_call(f, specs->spec[i].module) < first_call(f, spec->module))
+            return true;
+    return false;
+}
+
+/* Does it show how often a unit is called in a microbatch? Not if its first call leaves it gathered, and no call's backward frees it, which
+ * happens where gradient goes through it. */
+static bool calls_show(const struct facts *f, const struct ls_spec *spec)
+{
+    const struct ls_policy *p = f->in->policy;
+    return !expert_path(f) || is_fed_gradient(f, spec) ||
+           (p->reshard == LS_RESHARD_DEFAULT ? p->moe.reshard : p->reshard != LS_RESHARD_FALSE);
 }
 
 /* May ranks run a trainable module unequally, in a way that its collectives show? With units of its own the number of its calls counts;
  * in the root only whether there is a gradient. */
 static bool trains_unequally(const struct facts *f, const struct ls_spec *spec, enum dummies dummy)
 {
-    return trains(f, spec) && may_differ_in(f, spec->module, f->dims, dummy, !has_items(f, spec));
+    const bool own = unit_of_its_own(f, spec), training = trains(f, spec); /* not training: only gathered, over dp_shard */
+    return (training || (expert_path(f) && own)) &&
+           may_differ_in(f, spec->module, training ? f->dims : LS_DIM_SHARD, dummy, !own || !calls_show(f, spec));
+}
+
+static bool per_layer_unequally(const struct facts *f, const struct ls_spec *spec, bool dummy)
+{
+    return frozen_per_layer(f, spec) && may_differ_in(f, spec->module, LS_DIM_SHARD, dummy ? AS_IS : WITHOUT, !calls_show(f, spec));
 }
 
 static const char *spec_text(const struct facts *f, const struct ls_spec *spec)
@@ -206,7 +262,7 @@ static bool check_spec(const struct facts *f, const struct ls_spec *spec, struct
         return refuse(refusal, "check_inside_tower", f->in->s->step.at,
                       ls_arena_printf(f->arena, "ranks that do not run %s, which execution '%s' allows, do not take part in the check: it hangs",
                                       what, execution));
-    if (frozen_per_layer(f, spec) && may_differ(f, spec->module, LS_DIM_SHARD, covered))
+    if (per_layer_unequally(f, spec, covered))
         return refuse(refusal, "per_layer_needs_uniform_execution", p && p->has_frozen ? p->frozen_at : f->in->policy->frozen_at,
                       ls_arena_printf(f->arena, "%s is frozen and sharded per layer, but execution '%s' lets ranks run it unequally",
                                       what, execution));
@@ -224,7 +280,7 @@ static bool check_spec(const struct facts *f, const struct ls_spec *spec, struct
     if (!covered)
         return refuse(refusal, "partial_dummy", d->at,
                       ls_arena_printf(f->arena, "the dummy forward of '%s' leaves out %s, which is trainable", modality, what));
-    if (!d->linked)
+    if (!d->linked && trains(f, spec))
         return refuse(refusal, "dummy_not_linked", d->at,
                       ls_arena_printf(f->arena, "the dummy forward of '%s' does not enter the loss, so %s gets no gradient from it", modality,
                                       what));
@@ -245,7 +301,7 @@ static void decide_dummies(const struct facts *f)
             if (spec->modality != d->modality || !spec->conditionally_executed)
                 continue;
             d->active = d->active || trains_unequally(f, spec, WITHOUT) ||
-                        (frozen_per_layer(f, spec) && may_differ(f, spec->module, LS_DIM_SHARD, false));
+                        per_layer_unequally(f, spec, false);
         }
     }
 }

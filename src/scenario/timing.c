@@ -74,12 +74,13 @@ static enum ls_code read_percent(const struct ls_yaml_node *map, const char *key
 
 enum ls_code ls_timing_read(const struct ls_yaml_node *n, struct ls_arena *arena, struct ls_timing *out, struct ls_error *err)
 {
-    static const char *const keys[] = { "optimizer", "recompute", "logits_held", "batches", "spread", "jitter", "watchdog", "timeouts", NULL };
+    static const char *const keys[] = { "optimizer", "recompute", "logits_held", "batches", "spread", "jitter", "watchdog", "timeouts",
+                                        "routing_skew", NULL };
 #define PLAIN_NAME(id, name) name,
     static const char *const optimizers[] = { LS_OPTIMIZERS(PLAIN_NAME) NULL }, *const recompute[] = { "none", "selective", NULL };
     const struct ls_yaml_node *v;
     size_t which = 0;
-    *out = (struct ls_timing){ .logits_held = true };
+    *out = (struct ls_timing){ .logits_held = true, .routing_skew = 1 };
     if (!n)
         return LS_OK;
     LS_TRY(ls_yaml_check_keys(n, "simulate", keys, err));
@@ -97,6 +98,10 @@ enum ls_code ls_timing_read(const struct ls_yaml_node *n, struct ls_arena *arena
     LS_TRY(read_percent(n, "jitter", 50, &out->jitter, err));
     if ((v = ls_yaml_get(n, "watchdog")))
         LS_TRY(ls_yaml_uint(v, "watchdog", 1, 1000000, &out->watchdog_s, err));
+    if ((v = ls_yaml_get(n, "routing_skew")))
+        LS_TRY(ls_yaml_real(v, "routing_skew", &out->routing_skew, err));
+    if (v && !(out->routing_skew >= 1 && out->routing_skew <= 1024))
+        return ls_fail(err, LS_EINPUT, v->at, "'routing_skew' is how many times the mean the busiest rank gets, from 1 to 1024");
     if ((v = ls_yaml_get(n, "timeouts")))
         LS_TRY(read_timeouts(v, arena, out, err));
     return (v = ls_yaml_get(n, "batches")) ? read_batches(v, &out->batches, err) : LS_OK;

@@ -12,6 +12,7 @@
  *     watchdog: 600               # seconds; --watchdog overrides it
  *     timeouts: {log: {after: 1800, then: go_on}}  # communicators that wait on the host, and what a rank does when it has waited
  *                                                  # so many seconds: go_on (the framework catches the error) | raise (default)
+ *     routing_skew: 1.0           # experts of the busiest rank of a group get so many times the mean number of tokens
  *
  * Ranges are drawn uniformly, both ends included, from nine values that divide them evenly. */
 #ifndef LS_SCENARIO_TIMING_H
@@ -42,6 +43,7 @@ struct ls_timing {
     bool selective, logits_held;
     struct ls_distribution batches;
     unsigned spread, jitter;             /* percent */
+    double routing_skew;                 /* tokens of a group's busiest rank over the mean */
     uint64_t watchdog_s;                 /* 0: not said */
     struct ls_timeout *timeout; size_t timeouts;
 };

@@ -56,6 +56,49 @@ Test(simulate, llama_closed_forms)
     release(&r);
 }
 
+/* Balanced routing: the experts of a rank get T top_k rows, and so many leave and arrive in an exchange, whichever way it goes. */
+Test(simulate, experts_closed_forms)
+{
+    struct ran r;
+    struct ls_simulate_options o = plain;
+    o.trace = true;
+    run(&r, "timing/qwen3-vl-30b-a3b", &o);
+    const double tokens = 4096, width = 2048, heads = 4096, layers = 48, vocabulary = 151936, top_k = 8, inner = 768, experts = 128;
+    const double products = layers * (2 * width * heads + 2 * width * 512 + width * experts + top_k * 3 * width * inner) + vocabulary * width;
+    double want = 8 * (6 * products * tokens + 3 * layers * 4 * tokens * tokens / 2 * heads);
+    cr_expect(fabs(r.x.model_flops / want - 1) < 1e-12, "%g, not %g", r.x.model_flops, want);
+    const uint32_t all[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    struct ls_collective_cost cost;
+    const uint64_t bytes = (uint64_t)(tokens * width * top_k * 2);
+    ls_collective_choose(&r.x.platform, NULL, LS_OP_ALL_TO_ALL, ls_placement_of(&r.x.platform, all, 8), bytes, &cost);
+    uint64_t shortest = UINT64_MAX;
+    size_t exchanges = 0;
+    for (size_t i = 0; i < r.x.spans; i++) {
+        const struct ls_sim_span *s = &r.x.span[i];
+        if (s->op->kind != LS_OP_ALL_TO_ALL || s->at.rank)
+            continue;
+        exchanges++;
+        shortest = s->end_ps - s->start_ps < shortest ? s->end_ps - s->start_ps : shortest;
+    }
+    cr_expect_eq(exchanges, 5 * (size_t)layers, "%zu: out and back, out again in recomputation, and the two transposes", exchanges);
+    cr_expect(shortest >= ls_collective_cost_ps(&cost) && shortest < ls_collective_cost_ps(&cost) + 1000, "%" PRIu64 " ps, not %" PRIu64, shortest,
+              ls_collective_cost_ps(&cost));
+    const struct ls_sim_memory *m = &r.x.rank_class[0].memory;
+    cr_expect_eq(m->most[LS_MEMORY_REPLICATED], (uint64_t)(layers * experts / 8 * 3 * width * inner * 2), "the rank's own experts");
+    const double step = r.x.step_s;
+    release(&r);
+    /* Twice the tokens on the busiest rank: exchanges and experts' products take longer, the rest does not. */
+    struct ls_error err = { 0 };
+    ls_arena_init(&r.arena, 0);
+    r.names = ls_names_open();
+    cr_assert_eq(ls_scenario_load(LS_SOURCE_DIR "/scenarios/timing/qwen3-vl-30b-a3b.yaml", &r.arena, r.names, &r.s, &err), LS_OK, "%s", err.text);
+    r.s.timing.routing_skew = 2;
+    cr_assert_eq(ls_simulate(&r.s, &plain, &r.arena, &r.x, &err), LS_OK, "%s", err.text);
+    ls_collective_choose(&r.x.platform, NULL, LS_OP_ALL_TO_ALL, ls_placement_of(&r.x.platform, all, 8), 2 * bytes, &cost);
+    cr_expect(r.x.step_s > step && r.x.step_s < 2 * step, "%g s and %g s", step, r.x.step_s);
+    release(&r);
+}
+
 struct last { uint64_t now[LS_MEMORY_COUNT]; };
 static void keep_last(void *context, uint32_t segment, uint32_t op, const uint64_t now[LS_MEMORY_COUNT])
 {
