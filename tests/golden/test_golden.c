@@ -80,9 +80,15 @@ static const char *const cases[][2] = {
     { "report_version", "report tests/data/golden/run_version.json" },
     { "report_cut", "report --json tests/data/golden/run_cut.json" },
 };
-enum { CASES = sizeof cases / sizeof *cases };
+/* The same of a build that has found neither Open MPI nor SimGrid. */
+static const char *const cases_without[][2] = {
+    { "without_mpi", "replay --comm mpi scenarios/raw/agreed-branch.yaml" },
+    { "without_mpi_threads", "replay --comm threads scenarios/raw/agreed-branch.yaml" },
+    { "without_simgrid", "simulate --network simgrid --platform scenarios/platforms/h100x8.yaml scenarios/raw/agreed-branch.yaml" },
+};
+enum { CASES = sizeof cases / sizeof *cases, CASES_WITHOUT = sizeof cases_without / sizeof *cases_without };
 
-static const char binary[] = LS_BINARY_DIR "/lockstep", root[] = LS_SOURCE_DIR;
+static const char binary[] = LS_BINARY_DIR "/lockstep", without[] = LS_BINARY_DIR "/tests/lockstep_without", root[] = LS_SOURCE_DIR;
 
 Test(golden, cases)
 {
@@ -93,17 +99,34 @@ Test(golden, cases)
     }
 }
 
+Test(golden, cases_without_mpi_and_simgrid)
+{
+    for (size_t i = 0; i < CASES_WITHOUT; i++) {
+        struct ls_str why = { 0 };
+        cr_expect(golden_check(without, root, cases_without[i][0], cases_without[i][1], &why), "%s", ls_str_text(&why));
+        ls_str_release(&why);
+    }
+}
+
+static bool is_case(const char *file, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(file, name, length) == 0 && strcmp(file + length, ".txt") == 0;
+}
+
 Test(golden, every_file_has_its_case)
 {
     DIR *d = opendir(LS_SOURCE_DIR "/tests/golden/cases");
     cr_assert(d);
     for (struct dirent *e; (e = readdir(d));) {
-        size_t i = 0, length = strlen(e->d_name);
+        bool known = false;
         if (e->d_name[0] == '.')
             continue;
-        while (i < CASES && !(length == strlen(cases[i][0]) + 4 && strncmp(e->d_name, cases[i][0], length - 4) == 0))
-            i++;
-        cr_expect(i < CASES, "tests/golden/cases/%s belongs to no case", e->d_name);
+        for (size_t i = 0; i < CASES && !known; i++)
+            known = is_case(e->d_name, cases[i][0]);
+        for (size_t i = 0; i < CASES_WITHOUT && !known; i++)
+            known = is_case(e->d_name, cases_without[i][0]);
+        cr_expect(known, "tests/golden/cases/%s belongs to no case", e->d_name);
     }
     closedir(d);
 }
