@@ -18,6 +18,6 @@ struct ls_sim_fold {
 };
 /* False, and *out unset, when nothing can be folded: jitter, point-to-point ops, or no two ranks alike. */
 bool ls_sim_fold_job(const struct ls_job *full, const struct ls_platform *p, const struct ls_cost *cost, struct ls_arena *arena,
-                 struct ls_sim_fold *out);
+                     struct ls_sim_fold *out);
 
 #endif

@@ -1,10 +1,12 @@
-/* sim/measured.h -- measured collectives, read from the text that nccl-tests prints. */
+/* sim/measured.h -- measured collectives, read from the text that nccl-tests prints (all_gather_perf and its siblings).
+ *
+ *   units   bytes, picoseconds
+ *   source  github.com/NVIDIA/nccl-tests */
 #ifndef LS_SIM_MEASURED_H
 #define LS_SIM_MEASURED_H
 
 #include "sim/collective.h"
 
-/* Measured times, from the text that nccl-tests prints (all_gather_perf and its siblings; any number of files). */
 struct ls_nccl_point { uint64_t bytes, ps; };
 struct ls_nccl_curve { enum ls_op_kind kind; uint32_t ranks, nodes; struct ls_nccl_point *point; size_t points; }; /* ascending bytes */
 struct ls_nccl_tests { struct ls_nccl_curve *curve; size_t curves; };

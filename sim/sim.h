@@ -15,7 +15,7 @@
 #include "sim/network.h"
 #include "sim/platform.h"
 
-/* One op that is done, or (ls_sim_hooks.unfinished) still waits when nothing can move any more.
+/* One op that is done.
  *   head   it got to the head of its stream; host-only ops: their thread got there
  *   ready  it was issued as well: ready - head is time that the stream lost to the host
  *   start  compute, copies: = ready. Collectives, send, recv: the last one that takes part arrived, so start - ready is

@@ -1,38 +1,15 @@
 /* A run as a Chrome trace, and what a watchdog would say of one that hangs. */
 #include "sim/simulate.h"
 
-#include "base/json.h"
+#include "base/chrome.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Numbers in Perfetto's unit, microseconds, exact to the picosecond. */
-static void add_us(struct ls_str *out, uint64_t ps) { ls_str_printf(out, "%" PRIu64 ".%06" PRIu64, ps / 1000000, ps % 1000000); }
-
-static void add_text(struct ls_str *out, const char *text)
-{
-    struct ls_json j;
-    ls_json_init(&j, out, false);
-    ls_json_text(&j, text);
-}
-
-static void metadata(struct ls_str *out, const char *what, uint32_t pid, uint32_t tid, const char *key, const char *name)
-{
-    const char *before = out->text[out->length - 2] == '[' ? "" : ",\n";
-    ls_str_printf(out, "%s{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"%s\":", before, what, pid, tid, key);
-    add_text(out, name);
-    ls_str_add(out, "}}");
-}
-
 static void event(struct ls_str *out, const char *name, const char *category, const struct ls_sim_span *s, uint64_t from, uint64_t to)
 {
-    ls_str_add(out, ",\n{\"ph\":\"X\",\"name\":");
-    add_text(out, name);
-    ls_str_printf(out, ",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":", category, s->at.rank, s->op->stream);
-    add_us(out, from);
-    ls_str_add(out, ",\"dur\":");
-    add_us(out, to - from);
+    ls_chrome_span(out, name, category, s->at.rank, s->op->stream, from, to);
 }
 
 static void write_span(struct ls_str *out, const struct ls_tables *t, const struct ls_sim_span *s, struct ls_str *text)
@@ -45,14 +22,15 @@ static void write_span(struct ls_str *out, const struct ls_tables *t, const stru
         if (s->end_ps > s->ready_ps) {
             event(out, "wait", "wait", s, s->ready_ps, s->end_ps);
             ls_str_add(out, ",\"args\":{\"event\":");
-            add_text(out, ls_tables_name(t, t->event.at[op->event]));
-            ls_str_add(out, "}}");
+            ls_chrome_text(out, ls_tables_name(t, t->event.at[op->event]));
+            ls_str_add(out, "}");
+            ls_chrome_end(out);
         }
         return;
     }
     if (s->start_ps > s->ready_ps) {
         event(out, "waiting for ranks", "wait", s, s->ready_ps, s->start_ps);
-        ls_str_add(out, "}");
+        ls_chrome_end(out);
     }
     ls_str_clear(text);
     const char *kind = ls_op_kind_name((enum ls_op_kind)op->kind);
@@ -62,15 +40,14 @@ static void write_span(struct ls_str *out, const struct ls_tables *t, const stru
         ls_str_printf(text, "%s %s", kind, op->unit != LS_NO_ID ? ls_tables_name(t, op->unit)
                                            : op->payload != LS_NO_ID ? ls_tables_name(t, t->payload.at[op->payload].name) : "");
     event(out, ls_str_text(text), collective ? "communication" : kind, s, s->start_ps, s->end_ps);
-    if (!collective) {
-        ls_str_add(out, "}");
-        return;
+    if (collective) {
+        ls_str_clear(text);
+        ls_op_print(text, t, op);
+        ls_str_add(out, ",\"args\":{\"op\":");
+        ls_chrome_text(out, ls_str_text(text));
+        ls_str_printf(out, ",\"segment\":%u,\"index\":%u}", s->at.segment, s->at.op);
     }
-    ls_str_clear(text);
-    ls_op_print(text, t, op);
-    ls_str_add(out, ",\"args\":{\"op\":");
-    add_text(out, ls_str_text(text));
-    ls_str_printf(out, ",\"segment\":%u,\"index\":%u}}", s->at.segment, s->at.op);
+    ls_chrome_end(out);
 }
 
 enum { GRAINS = 200 }; /* of the peak: the least change of memory that is written */
@@ -91,20 +68,19 @@ struct counter { struct ls_str *out; const struct ls_sim_span *span; size_t span
 
 static void flush_counter(struct counter *c)
 {
-    static const char comma[] = ",";
     uint64_t change = c->total > c->written ? c->total - c->written : c->written - c->total;
     if (!c->any || change <= c->grain) /* what nobody would see makes traces of many ranks too long to open */
         return;
     c->written = c->total;
-    ls_str_printf(c->out, ",\n{\"ph\":\"C\",\"name\":\"allocated bytes\",\"pid\":%u,\"ts\":", c->rank);
-    add_us(c->out, c->time);
+    ls_chrome_counter(c->out, "allocated bytes", c->rank, c->time);
     ls_str_add(c->out, ",\"args\":{");
     for (int k = 0, first = 1; k < LS_MEMORY_COUNT; k++)
         if (c->last[k]) {
-            ls_str_printf(c->out, "%s\"%s\":%" PRIu64, first ? "" : comma, ls_memory_name((enum ls_memory_kind)k), c->last[k]);
+            ls_str_printf(c->out, "%s\"%s\":%" PRIu64, first ? "" : ",", ls_memory_name((enum ls_memory_kind)k), c->last[k]);
             first = 0;
         }
-    ls_str_add(c->out, "}}");
+    ls_str_add(c->out, "}");
+    ls_chrome_end(c->out);
 }
 
 static void sample(void *context, uint32_t segment, uint32_t op, const uint64_t now[LS_MEMORY_COUNT])
@@ -131,16 +107,16 @@ void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, 
 {
     const struct ls_tables *t = x->job.tables;
     struct ls_str text = { 0 };
-    ls_str_add(out, "[\n");
+    ls_chrome_open(out);
     for (uint32_t r = 0; r < x->job.ranks; r++) {
         if (x->run.class_of[r] != r)
             continue;
         ls_str_clear(&text);
         ls_str_printf(&text, "rank %u: %s", r, x->rank_class[x->class_of[r]].samples);
-        metadata(out, "process_name", r, 0, "name", ls_str_text(&text));
-        metadata(out, "process_labels", r, 0, "labels", s->name);
+        ls_chrome_name(out, "process_name", r, 0, "name", ls_str_text(&text));
+        ls_chrome_name(out, "process_labels", r, 0, "labels", s->name);
         for (uint32_t i = 0; i < t->stream.count; i++)
-            metadata(out, "thread_name", r, i, "name", ls_tables_name(t, t->stream.at[i]));
+            ls_chrome_name(out, "thread_name", r, i, "name", ls_tables_name(t, t->stream.at[i]));
     }
     for (size_t i = 0; i < x->spans; i++)
         write_span(out, t, &x->span[i], &text);
@@ -164,7 +140,7 @@ void ls_trace_write(const struct ls_scenario *s, const struct ls_simulation *x, 
         flush_counter(&c);
         i = end;
     }
-    ls_str_add(out, "\n]\n");
+    ls_chrome_close(out);
     free(sorted);
     ls_str_release(&text);
 }

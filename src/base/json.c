@@ -141,3 +141,28 @@ void ls_json_null(struct ls_json *j)
     lead(j);
     ls_str_add(j->out, "null");
 }
+
+void ls_json_add_text(struct ls_json *j, const char *key, const char *value)
+{
+    ls_json_key(j, key);
+    ls_json_text(j, value);
+}
+
+void ls_json_add_uint(struct ls_json *j, const char *key, uint64_t value)
+{
+    ls_json_key(j, key);
+    ls_json_uint(j, value);
+}
+
+void ls_json_add_real(struct ls_json *j, const char *key, double value)
+{
+    ls_json_key(j, key);
+    ls_json_real(j, value);
+}
+
+void ls_json_add_bool(struct ls_json *j, const char *key, bool value)
+{
+    ls_json_key(j, key);
+    ls_json_bool(j, value);
+}
+

@@ -22,4 +22,10 @@ void ls_json_real(struct ls_json *j, double value);     /* shortest text that re
 void ls_json_bool(struct ls_json *j, bool value);
 void ls_json_null(struct ls_json *j);
 
+/* A key and its value. */
+void ls_json_add_text(struct ls_json *j, const char *key, const char *value);
+void ls_json_add_uint(struct ls_json *j, const char *key, uint64_t value);
+void ls_json_add_real(struct ls_json *j, const char *key, double value);
+void ls_json_add_bool(struct ls_json *j, const char *key, bool value);
+
 #endif

@@ -253,8 +253,7 @@ static const uint32_t *classes_of(const struct ls_letters *l, uint32_t mask, str
     return class_of;
 }
 
-static enum ls_code table_contract(const struct ls_batch *b, const struct ls_letters *l, size_t replicas, struct ls_arena *arena,
-                                   struct ls_contract *c, struct ls_error *err)
+enum ls_code ls_batch_check_table(const struct ls_batch *b, size_t replicas, struct ls_error *err)
 {
     if (!replicas)
         return ls_fail(err, LS_EINPUT, b->execution_at, "'table' needs a fixed number of replicas, but 'dp_size' is any");
@@ -262,6 +261,13 @@ static enum ls_code table_contract(const struct ls_batch *b, const struct ls_let
         return ls_fail(err, LS_EINPUT, b->execution_at, "'table' needs a fixed number of microbatches, but 'microbatches' is any");
     if (b->columns != replicas)
         return ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu columns, but 'dp_size' is %zu", b->columns, replicas);
+    return LS_OK;
+}
+
+static enum ls_code table_contract(const struct ls_batch *b, const struct ls_letters *l, size_t replicas, struct ls_arena *arena,
+                                   struct ls_contract *c, struct ls_error *err)
+{
+    LS_TRY(ls_batch_check_table(b, replicas, err));
     enum ls_round_kind *kind = NULL;
     size_t count = 0, evals = 0, micros = (size_t)b->microbatches, steps = b->steps ? (size_t)b->steps : 1;
     enum ls_code rc = ls_batch_schedule(b, arena, &kind, &count, err);

@@ -90,6 +90,9 @@ LS_MUST_USE enum ls_code ls_batch_schedule(const struct ls_batch *b, struct ls_a
  *   errors  LS_EINPUT: a schedule or a switch that does not fit the number of microbatches, more than LS_NODES_MAX nodes */
 LS_MUST_USE enum ls_code ls_batch_driver(const struct ls_batch *b, struct ls_arena *arena, struct ls_rounds *rounds,
                                          struct ls_driver *out, struct ls_error *err);
+/* What every use of a table needs: sizes that are fixed, and a column per replica. `replicas` 0: any.
+ *   errors  LS_EINPUT, at `execution` */
+LS_MUST_USE enum ls_code ls_batch_check_table(const struct ls_batch *b, size_t replicas, struct ls_error *err);
 /* `mesh_dims`: the free dimensions that exist; `replicas`: 0 if some size is any. A table's row r holds the letters of the r-th
  * round; with steps `any` the rows repeat.
  *   errors  LS_EINPUT: a contract that the mesh or the samples cannot carry */

@@ -30,18 +30,6 @@
  * Symmetry  Ranks whose exchange maps the family to itself are interchangeable: the states of such a class are sorted.
  *           Reachability commutes with the exchange, so a stuck state is reachable iff its sorted form is. */
 
-const char *ls_did_name(enum ls_did did)
-{
-    switch (did) {
-    case LS_DID_ISSUE: return "issue";
-    case LS_DID_CHOOSE: return "choose";
-    case LS_DID_RUN: return "run";
-    case LS_DID_START: return "start";
-    case LS_DID_MEET: return "complete";
-    }
-    return "";
-}
-
 double ls_explore_seconds(void)
 {
     struct timespec t;

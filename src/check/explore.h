@@ -22,7 +22,6 @@ struct ls_explore_options {
 };
 
 enum ls_did { LS_DID_ISSUE, LS_DID_CHOOSE, LS_DID_RUN, LS_DID_START, LS_DID_MEET };
-const char *ls_did_name(enum ls_did did);
 struct ls_explored_step {
     enum ls_did did;
     struct ls_at at;            /* CHOOSE: op is the choice. MEET: the op of the first member */

@@ -90,7 +90,7 @@ static uint32_t member_of(const struct ls_fold *f, size_t comm, size_t role)
     return before;
 }
 
-struct pairs { struct transfer *list; size_t count, room; uint32_t *next; size_t next_room; };
+struct pairs { struct transfer *list; size_t count, room; uint32_t *next; };
 
 static void walk_ops(struct graph *g, uint32_t round, uint32_t leaf, uint32_t role, uint32_t *mem, const struct meets *m,
                      uint32_t *at, struct pairs *pairs)

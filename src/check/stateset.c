@@ -54,12 +54,6 @@ void ls_stateset_grow(struct ls_stateset *s, size_t keys)
     *s = next;
 }
 
-void ls_stateset_clear(struct ls_stateset *s)
-{
-    memset(s->slot, 0, ls_stateset_bytes(s));
-    s->count = 0;
-}
-
 bool ls_stateset_add(struct ls_stateset *s, const uint64_t *key)
 {
     if (ls_stateset_full(s, 1))

@@ -18,7 +18,6 @@ struct ls_stateset { uint64_t *slot; size_t room, count, words; unsigned shift; 
 void ls_stateset_init(struct ls_stateset *s, size_t words);
 void ls_stateset_release(struct ls_stateset *s);
 void ls_stateset_grow(struct ls_stateset *s, size_t keys); /* room for so many keys */
-void ls_stateset_clear(struct ls_stateset *s);             /* keeps the room */
 size_t ls_stateset_bytes(const struct ls_stateset *s);
 
 static inline uint64_t ls_stateset_hash(const uint64_t *key, size_t words)

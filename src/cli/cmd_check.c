@@ -39,60 +39,37 @@ static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const 
 {
     struct ls_str line = { 0 };
     ls_json_object(j);
-    ls_json_key(j, "name");
-    ls_json_text(j, s->name);
-    ls_json_key(j, "file");
-    ls_json_text(j, s->path);
-    ls_json_key(j, "verdict");
-    ls_json_text(j, ls_verdict_name(a->verdict));
-    ls_json_key(j, "known");
-    ls_json_text(j, a->verdict != LS_SAFE ? NULL : a->check.known == LS_KNOWN_PROVED ? "proved"
+    ls_json_add_text(j, "name", s->name);
+    ls_json_add_text(j, "file", s->path);
+    ls_json_add_text(j, "verdict", ls_verdict_name(a->verdict));
+    ls_json_add_text(j, "known", a->verdict != LS_SAFE ? NULL : a->check.known == LS_KNOWN_PROVED ? "proved"
                     : a->check.known == LS_KNOWN_EXPLORED ? "explored" : "executed");
-    ls_json_key(j, "seen_as");
-    ls_json_text(j, a->seen_as);
-    ls_json_key(j, "expected");
-    ls_json_text(j, s->expect.present ? ls_verdict_name(s->expect.verdict) : NULL);
-    ls_json_key(j, "as_expected");
-    ls_json_bool(j, as_expected);
-    ls_json_key(j, "difference");
-    ls_json_text(j, as_expected ? NULL : why);
+    ls_json_add_text(j, "seen_as", a->seen_as);
+    ls_json_add_text(j, "expected", s->expect.present ? ls_verdict_name(s->expect.verdict) : NULL);
+    ls_json_add_bool(j, "as_expected", as_expected);
+    ls_json_add_text(j, "difference", as_expected ? NULL : why);
     ls_json_key(j, "where");
     ls_assessment_line(s, a, &line);
     ls_json_text(j, a->verdict == LS_SAFE ? NULL : ls_str_text(&line));
-    ls_json_key(j, "ranks");
-    ls_json_uint(j, a->check.witness ? a->check.witness->job.ranks : 0);
-    ls_json_key(j, "minimal");
-    ls_json_bool(j, a->check.witness && a->check.witness->minimal);
-    ls_json_key(j, "states");
-    ls_json_uint(j, a->check.states);
-    ls_json_key(j, "macro_states");
-    ls_json_uint(j, a->check.macro_states);
-    ls_json_key(j, "folded_rounds");
-    ls_json_uint(j, a->check.folded_rounds);
-    ls_json_key(j, "explored");
-    ls_json_uint(j, a->check.explored);
-    ls_json_key(j, "seconds");
-    ls_json_real(j, a->seconds);
+    ls_json_add_uint(j, "ranks", a->check.witness ? a->check.witness->job.ranks : 0);
+    ls_json_add_bool(j, "minimal", a->check.witness && a->check.witness->minimal);
+    ls_json_add_uint(j, "states", a->check.states);
+    ls_json_add_uint(j, "macro_states", a->check.macro_states);
+    ls_json_add_uint(j, "folded_rounds", a->check.folded_rounds);
+    ls_json_add_uint(j, "explored", a->check.explored);
+    ls_json_add_real(j, "seconds", a->seconds);
     ls_json_key(j, "data");
     if (a->data) {
         const struct ls_risk *r = &a->data->risk;
         ls_json_object(j);
-        ls_json_key(j, "samples");
-        ls_json_uint(j, s->manifest->samples);
-        ls_json_key(j, "steps_per_epoch");
-        ls_json_uint(j, r->steps);
-        ls_json_key(j, "ordered");
-        ls_json_bool(j, r->ordered);
-        ls_json_key(j, "exact");
-        ls_json_bool(j, r->exact && a->data->proved);
-        ls_json_key(j, "step_hangs");
-        ls_json_real(j, r->step);
-        ls_json_key(j, "epoch_hangs");
-        ls_json_real(j, r->epoch);
-        ls_json_key(j, "expected_first_step");
-        ls_json_real(j, r->first);
-        ls_json_key(j, "first_step");
-        ls_json_uint(j, r->first_step);
+        ls_json_add_uint(j, "samples", s->manifest->samples);
+        ls_json_add_uint(j, "steps_per_epoch", r->steps);
+        ls_json_add_bool(j, "ordered", r->ordered);
+        ls_json_add_bool(j, "exact", r->exact && a->data->proved);
+        ls_json_add_real(j, "step_hangs", r->step);
+        ls_json_add_real(j, "epoch_hangs", r->epoch);
+        ls_json_add_real(j, "expected_first_step", r->first);
+        ls_json_add_uint(j, "first_step", r->first_step);
         ls_json_end_object(j);
     } else {
         ls_json_text(j, NULL);
@@ -101,12 +78,9 @@ static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const 
     ls_json_array(j);
     for (size_t i = 0; i < a->repairs; i++) {
         ls_json_object(j);
-        ls_json_key(j, "change");
-        ls_json_text(j, a->repair[i].change);
-        ls_json_key(j, "proved");
-        ls_json_bool(j, a->repair[i].proved);
-        ls_json_key(j, "note");
-        ls_json_text(j, a->repair[i].note);
+        ls_json_add_text(j, "change", a->repair[i].change);
+        ls_json_add_bool(j, "proved", a->repair[i].proved);
+        ls_json_add_text(j, "note", a->repair[i].note);
         ls_json_end_object(j);
     }
     ls_json_end_array(j);
@@ -115,12 +89,9 @@ static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const 
     for (size_t i = 0; i < s->notes; i++) {
         static const char *const effect[] = { "honoured", "without_effect", "refused" };
         ls_json_object(j);
-        ls_json_key(j, "key");
-        ls_json_text(j, s->note[i].key);
-        ls_json_key(j, "effect");
-        ls_json_text(j, effect[s->note[i].effect]);
-        ls_json_key(j, "why");
-        ls_json_text(j, s->note[i].why);
+        ls_json_add_text(j, "key", s->note[i].key);
+        ls_json_add_text(j, "effect", effect[s->note[i].effect]);
+        ls_json_add_text(j, "why", s->note[i].why);
         ls_json_end_object(j);
     }
     ls_json_end_array(j);
@@ -131,8 +102,7 @@ static void json_scenario(struct ls_json *j, const struct ls_scenario *s, const 
 static void json_failed(struct ls_json *j, const char *path, const struct ls_error *err)
 {
     ls_json_object(j);
-    ls_json_key(j, "file");
-    ls_json_text(j, path);
+    ls_json_add_text(j, "file", path);
     ls_json_key(j, "error");
     ls_report_json(j, err);
     ls_json_end_object(j);
@@ -359,12 +329,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         ls_progress_close(&progress);
         if (cli->json) {
             ls_json_end_array(&j);
-            ls_json_key(&j, "files");
-            ls_json_uint(&j, t.files);
-            ls_json_key(&j, "as_expected");
-            ls_json_uint(&j, t.as_expected);
-            ls_json_key(&j, "errors");
-            ls_json_uint(&j, t.errors);
+            ls_json_add_uint(&j, "files", t.files);
+            ls_json_add_uint(&j, "as_expected", t.as_expected);
+            ls_json_add_uint(&j, "errors", t.errors);
             ls_cli_json_close(&j);
         } else if (o.many) {
             printf("%zu scenarios: %zu as expected, %zu not, %zu not read\n", t.files, t.as_expected,

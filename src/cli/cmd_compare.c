@@ -1,12 +1,12 @@
 /* lockstep compare: what each policy costs, measured on the engine, and which of them are safe. */
 #include "cli/cli.h"
 #include "cli/comparison.h"
+#include "cli/interrupt.h"
 #include "report/compare.h"
 #include "report/gnuplot.h"
 #include "sim/simulate.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +17,6 @@
 #endif
 
 struct options { struct ls_compare_options compare; uint64_t replicas, replicate; const char *out, *platform; bool overwrite, no_report; };
-
-static volatile sig_atomic_t interrupted;
-static void on_signal(int signal_number) { interrupted = signal_number; }
 
 static enum ls_code read_lists(const struct ls_cli *cli, struct ls_compare_options *c, struct ls_error *err)
 {
@@ -45,7 +42,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
 {
     uint64_t threads = 1;
     *o = (struct options){ .compare = { .seed = 1, .steps = 10, .warmup = 3, .rounds = LS_PAIRS_LEAST, .free = ls_cli_flag(cli, "free"), .force = ls_cli_flag(cli, "force"),
-                                        .timelines = !ls_cli_flag(cli, "no-timelines"), .interrupted = &interrupted },
+                                        .timelines = !ls_cli_flag(cli, "no-timelines"), .interrupted = &ls_interrupted },
                            .out = ls_cli_value(cli, "out"), .platform = ls_cli_value(cli, "platform"), .overwrite = ls_cli_flag(cli, "overwrite"),
                            .no_report = ls_cli_flag(cli, "no-report") };
     struct ls_compare_options *c = &o->compare;
@@ -99,7 +96,7 @@ static enum ls_code simulate(const struct ls_scenario *s, const struct options *
                                                                   [LS_COMPARED_MIXED] = LS_DRAW_MIXED };
     const struct ls_compare_options *c = &o->compare;
     enum ls_code rc = LS_OK;
-    for (size_t i = 0; i < r->cells && rc == LS_OK && !interrupted; i++) {
+    for (size_t i = 0; i < r->cells && rc == LS_OK && !ls_interrupted; i++) {
         struct ls_result_cell *cell = &r->cell[i];
         enum ls_compared_batches batches = c->batches[i / c->policies];
         struct ls_simulate_options so = { .variant = ls_compared_variant(c->policy[i % c->policies], batches), .force = c->force, .draw = draw[batches],
@@ -162,13 +159,13 @@ static enum ls_code compare(const struct ls_cli *cli, const char *path, struct o
     rc = ls_compare_run(s, &o->compare, arena, r, err);
     ls_progress_close(&progress);
     r->version = LS_VERSION, r->build = LS_BUILD, r->compiler = COMPILER;
-    if (rc == LS_OK && !interrupted && (o->platform || s->platform))
+    if (rc == LS_OK && !ls_interrupted && (o->platform || s->platform))
         rc = simulate(s, o, r, err);
-    if (rc != LS_OK || interrupted)
+    if (rc != LS_OK || ls_interrupted)
         return rc;
     ls_summary_of(r, arena, summary);
     rc = ls_comparison_render(r, summary, true, !o->no_report, arena, &files, err);
-    return rc != LS_OK || interrupted ? rc : ls_folder_write(o->out, files.at, files.count, o->overwrite, err);
+    return rc != LS_OK || ls_interrupted ? rc : ls_folder_write(o->out, files.at, files.count, o->overwrite, err);
 }
 
 /* What was asked is which policies are safe; that some are not is an answer. That check and engine disagree, or losses do not repeat, is not. */
@@ -191,39 +188,35 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         return ls_usage(cli, "compare takes one FILE");
     if (read_options(cli, &o, &err) != LS_OK)
         return ls_report(cli, &err);
-    struct sigaction act = { .sa_handler = on_signal }, old_int, old_term;
-    sigaction(SIGINT, &act, &old_int);
-    sigaction(SIGTERM, &act, &old_term);
+    struct ls_interrupt signals;
+    ls_interrupt_open(&signals);
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
     enum ls_code rc = compare(cli, argv[0], &o, &arena, names, &r, &s, &err);
     int status = (int)rc;
     struct ls_str text = { 0 };
-    if (rc != LS_OK && !interrupted) {
+    if (rc != LS_OK && !ls_interrupted) {
         status = ls_report(cli, &err);
-    } else if (!interrupted && cli->json) {
+    } else if (!ls_interrupted && cli->json) {
         struct ls_json j;
         ls_cli_json_open(cli, &j, &text);
-        ls_json_key(&j, "file");
-        ls_json_text(&j, argv[0]);
-        ls_json_key(&j, "folder");
-        ls_json_text(&j, o.out);
+        ls_json_add_text(&j, "file", argv[0]);
+        ls_json_add_text(&j, "folder", o.out);
         ls_comparison_json(&r, &s, &j);
         ls_cli_json_close(&j);
-    } else if (!interrupted) {
+    } else if (!ls_interrupted) {
         ls_render_text(&r, &s, &arena, &text);
         ls_str_printf(&text, "  written  %s: run.json%s\n", o.out, o.no_report ? "" : ", report.html, report.md, figures");
         fputs(ls_str_text(&text), stdout);
     }
-    if (rc == LS_OK && !interrupted)
+    if (rc == LS_OK && !ls_interrupted)
         status = exit_code(&r, &s);
     ls_str_release(&text);
     ls_names_close(names);
     ls_arena_release(&arena);
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
-    if (interrupted) /* nothing was written; die of the signal, so that a shell sees it */
-        raise(interrupted);
+    ls_interrupt_close(&signals);
+    if (ls_interrupted) /* nothing was written */
+        raise(ls_interrupted);
     return status;
 }
 

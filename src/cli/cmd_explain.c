@@ -224,10 +224,8 @@ static void json_explain(const struct ls_cli *cli, const struct ls_scenario *s, 
     struct ls_json j;
     struct ls_str text = { 0 };
     ls_cli_json_open(cli, &j, &text);
-    ls_json_key(&j, "name");
-    ls_json_text(&j, s->name);
-    ls_json_key(&j, "refused");
-    ls_json_text(&j, c->refusal.rule);
+    ls_json_add_text(&j, "name", s->name);
+    ls_json_add_text(&j, "refused", c->refusal.rule);
     ls_json_key(&j, "units");
     ls_json_array(&j);
     for (size_t i = 0; i < c->plan.units; i++) {
@@ -235,23 +233,17 @@ static void json_explain(const struct ls_cli *cli, const struct ls_scenario *s, 
         struct unit_row r = unit_row(&c->plan, u);
         char room[24];
         ls_json_object(&j);
-        ls_json_key(&j, "name");
-        ls_json_text(&j, ls_name_text(s->names, u->name));
+        ls_json_add_text(&j, "name", ls_name_text(s->names, u->name));
         ls_json_key(&j, "parameters");
         ls_json_array(&j);
         for (size_t k = 0; k < u->params; k++)
             ls_json_text(&j, ls_name_text(s->names, s->model.param ? c->plan.model->param[u->param[k]].name : 0));
         ls_json_end_array(&j);
-        ls_json_key(&j, "elements");
-        ls_json_uint(&j, r.elements);
-        ls_json_key(&j, "trainable");
-        ls_json_uint(&j, r.trainable);
-        ls_json_key(&j, "gathered_bytes");
-        ls_json_uint(&j, r.bytes);
-        ls_json_key(&j, "reshard");
-        ls_json_text(&j, reshard_text(u, room, sizeof room));
-        ls_json_key(&j, "because");
-        ls_json_text(&j, u->why);
+        ls_json_add_uint(&j, "elements", r.elements);
+        ls_json_add_uint(&j, "trainable", r.trainable);
+        ls_json_add_uint(&j, "gathered_bytes", r.bytes);
+        ls_json_add_text(&j, "reshard", reshard_text(u, room, sizeof room));
+        ls_json_add_text(&j, "because", u->why);
         ls_json_end_object(&j);
     }
     ls_json_end_array(&j);
@@ -264,16 +256,11 @@ static void json_explain(const struct ls_cli *cli, const struct ls_scenario *s, 
         struct ls_plan_memory m = ls_plan_memory(&c->plan, s->mesh.shard == LS_SIZE_ANY ? 8 : s->mesh.shard);
         ls_json_key(&j, "memory_bytes");
         ls_json_object(&j);
-        ls_json_key(&j, "sharded");
-        ls_json_uint(&j, m.sharded);
-        ls_json_key(&j, "resident");
-        ls_json_uint(&j, m.resident);
-        ls_json_key(&j, "replicated");
-        ls_json_uint(&j, m.replicated);
-        ls_json_key(&j, "transient");
-        ls_json_uint(&j, m.transient);
-        ls_json_key(&j, "frozen_held_with_root");
-        ls_json_uint(&j, ls_plan_root_bytes(&c->plan));
+        ls_json_add_uint(&j, "sharded", m.sharded);
+        ls_json_add_uint(&j, "resident", m.resident);
+        ls_json_add_uint(&j, "replicated", m.replicated);
+        ls_json_add_uint(&j, "transient", m.transient);
+        ls_json_add_uint(&j, "frozen_held_with_root", ls_plan_root_bytes(&c->plan));
         ls_json_end_object(&j);
     }
     ls_cli_json_close(&j);

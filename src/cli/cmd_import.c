@@ -29,14 +29,10 @@ static void print_json(const struct ls_cli *cli, const char *path, uint64_t worl
     struct ls_str text = { 0 };
     struct ls_json j;
     ls_cli_json_open(cli, &j, &text);
-    ls_json_key(&j, "recipe");
-    ls_json_text(&j, path);
-    ls_json_key(&j, "world_size");
-    ls_json_uint(&j, world);
-    ls_json_key(&j, "model_id");
-    ls_json_text(&j, recipe->model_id);
-    ls_json_key(&j, "inventory");
-    ls_json_text(&j, recipe->inventory ? recipe->inventory->path : NULL);
+    ls_json_add_text(&j, "recipe", path);
+    ls_json_add_uint(&j, "world_size", world);
+    ls_json_add_text(&j, "model_id", recipe->model_id);
+    ls_json_add_text(&j, "inventory", recipe->inventory ? recipe->inventory->path : NULL);
     for (int kind = LS_IMPORT_TAKEN; kind <= LS_IMPORT_UNSUPPORTED; kind++) {
         ls_json_key(&j, keys[kind]);
         ls_json_array(&j);
@@ -45,18 +41,14 @@ static void print_json(const struct ls_cli *cli, const char *path, uint64_t worl
             if (n->kind != (enum ls_import_kind)kind)
                 continue;
             ls_json_object(&j);
-            ls_json_key(&j, "key");
-            ls_json_text(&j, n->key);
-            ls_json_key(&j, "what");
-            ls_json_text(&j, n->what);
-            ls_json_key(&j, "line");
-            ls_json_uint(&j, n->at.line);
+            ls_json_add_text(&j, "key", n->key);
+            ls_json_add_text(&j, "what", n->what);
+            ls_json_add_uint(&j, "line", n->at.line);
             ls_json_end_object(&j);
         }
         ls_json_end_array(&j);
     }
-    ls_json_key(&j, "scenario");
-    ls_json_text(&j, import->text);
+    ls_json_add_text(&j, "scenario", import->text);
     if (err) {
         ls_json_key(&j, "error");
         ls_report_json(&j, err);

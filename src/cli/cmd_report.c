@@ -74,8 +74,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         struct ls_json j;
         struct ls_str json = { 0 };
         ls_cli_json_open(cli, &j, &json);
-        ls_json_key(&j, "folder");
-        ls_json_text(&j, out ? out : folder);
+        ls_json_add_text(&j, "folder", out ? out : folder);
         ls_comparison_json(&r, &s, &j);
         ls_cli_json_close(&j);
     } else if (rc == LS_OK) {

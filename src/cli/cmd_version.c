@@ -36,8 +36,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         ls_cli_json_open(cli, &j, &text);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         if (cli->json) {
-            ls_json_key(&j, row[i][0]);
-            ls_json_text(&j, row[i][1]);
+            ls_json_add_text(&j, row[i][0], row[i][1]);
         } else {
             printf("%-10s  %s\n", row[i][0], row[i][1]);
         }

@@ -119,10 +119,8 @@ void ls_report_json(struct ls_json *j, const struct ls_error *err)
     ls_json_object(j);
     ls_json_key(j, "code");
     ls_json_int(j, err->code);
-    ls_json_key(j, "kind");
-    ls_json_text(j, ls_code_text(err->code));
-    ls_json_key(j, "file");
-    ls_json_text(j, err->input.file);
+    ls_json_add_text(j, "kind", ls_code_text(err->code));
+    ls_json_add_text(j, "file", err->input.file);
     ls_json_key(j, "line");
     if (err->input.line)
         ls_json_uint(j, err->input.line);
@@ -133,10 +131,8 @@ void ls_report_json(struct ls_json *j, const struct ls_error *err)
         ls_json_uint(j, err->input.column);
     else
         ls_json_null(j);
-    ls_json_key(j, "text");
-    ls_json_text(j, err->text);
-    ls_json_key(j, "hint");
-    ls_json_text(j, err->hint[0] ? err->hint : NULL);
+    ls_json_add_text(j, "text", err->text);
+    ls_json_add_text(j, "hint", err->hint[0] ? err->hint : NULL);
     ls_json_key(j, "source");
     if (err->source.file) {
         struct ls_str source = { 0 };
@@ -153,10 +149,8 @@ void ls_cli_json_open(const struct ls_cli *cli, struct ls_json *j, struct ls_str
 {
     ls_json_init(j, text, true);
     ls_json_object(j);
-    ls_json_key(j, "version");
-    ls_json_uint(j, LS_JSON_VERSION);
-    ls_json_key(j, "command");
-    ls_json_text(j, cli->command ? cli->command->name : NULL);
+    ls_json_add_uint(j, "version", LS_JSON_VERSION);
+    ls_json_add_text(j, "command", cli->command ? cli->command->name : NULL);
 }
 
 void ls_cli_json_close(struct ls_json *j)

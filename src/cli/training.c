@@ -64,40 +64,28 @@ static void json_reals(struct ls_json *j, const char *key, const double *at, siz
     ls_json_end_array(j);
 }
 
-static void json_real(struct ls_json *j, const char *key, double value)
-{
-    ls_json_key(j, key);
-    ls_json_real(j, value);
-}
-
-static void json_uint(struct ls_json *j, const char *key, uint64_t value)
-{
-    ls_json_key(j, key);
-    ls_json_uint(j, value);
-}
-
 void ls_training_json(const struct ls_train *t, const struct ls_train_options *o, struct ls_json *j)
 {
     struct ls_spread s = ls_train_seconds(t);
     struct ls_train_rate rate = ls_train_tokens_per_second(t);
     ls_json_object(j);
-    json_uint(j, "warmup", t->warmup);
-    json_uint(j, "steps", t->steps);
-    json_uint(j, "ended", t->ended);
-    json_uint(j, "schedule", o->schedule);
-    json_uint(j, "blas_threads", o->blas_threads ? o->blas_threads : 1);
+    ls_json_add_uint(j, "warmup", t->warmup);
+    ls_json_add_uint(j, "steps", t->steps);
+    ls_json_add_uint(j, "ended", t->ended);
+    ls_json_add_uint(j, "schedule", o->schedule);
+    ls_json_add_uint(j, "blas_threads", o->blas_threads ? o->blas_threads : 1);
     ls_json_key(j, "step");
     ls_json_array(j);
     for (size_t i = 0; i < t->ended; i++) {
         const struct ls_train_step *x = &t->step[i];
         ls_json_object(j);
-        json_real(j, "loss", x->loss);
-        json_real(j, "eval_loss", x->eval_loss);
-        json_real(j, "norm", x->norm);
-        json_uint(j, "text_tokens", x->text_tokens);
-        json_uint(j, "image_tokens", x->image_tokens);
-        json_uint(j, "audio_tokens", x->audio_tokens);
-        json_real(j, "seconds", x->seconds);
+        ls_json_add_real(j, "loss", x->loss);
+        ls_json_add_real(j, "eval_loss", x->eval_loss);
+        ls_json_add_real(j, "norm", x->norm);
+        ls_json_add_uint(j, "text_tokens", x->text_tokens);
+        ls_json_add_uint(j, "image_tokens", x->image_tokens);
+        ls_json_add_uint(j, "audio_tokens", x->audio_tokens);
+        ls_json_add_real(j, "seconds", x->seconds);
         json_reals(j, "rank_seconds", &t->rank_seconds[i * t->ranks], t->ranks);
         json_reals(j, "rank_busy_seconds", &t->rank_busy[i * t->ranks], t->ranks);
         ls_json_end_object(j);
@@ -105,19 +93,19 @@ void ls_training_json(const struct ls_train *t, const struct ls_train_options *o
     ls_json_end_array(j);
     ls_json_key(j, "step_seconds");
     ls_json_object(j);
-    json_uint(j, "count", s.count);
-    json_real(j, "median", s.median);
-    json_real(j, "quartile_low", s.low);
-    json_real(j, "quartile_high", s.high);
-    json_real(j, "mean", s.mean);
-    json_real(j, "min", s.min);
-    json_real(j, "max", s.max);
+    ls_json_add_uint(j, "count", s.count);
+    ls_json_add_real(j, "median", s.median);
+    ls_json_add_real(j, "quartile_low", s.low);
+    ls_json_add_real(j, "quartile_high", s.high);
+    ls_json_add_real(j, "mean", s.mean);
+    ls_json_add_real(j, "min", s.min);
+    ls_json_add_real(j, "max", s.max);
     ls_json_end_object(j);
     ls_json_key(j, "tokens_per_second");
     ls_json_object(j);
-    json_real(j, "text", rate.text);
-    json_real(j, "image", rate.image);
-    json_real(j, "audio", rate.audio);
+    ls_json_add_real(j, "text", rate.text);
+    ls_json_add_real(j, "image", rate.image);
+    ls_json_add_real(j, "audio", rate.audio);
     ls_json_end_object(j);
     ls_json_end_object(j);
 }

@@ -67,7 +67,6 @@ struct carried {               /* the state of the transducer */
 
 enum node_kind { NODE_LEAF, NODE_POST_BACKWARD, NODE_ACCUMULATE, NODE_LOSS };
 struct edge { uint32_t node, out; };
-enum { NODE_OUTPUTS_MAX = 64 }; /* of one leaf or op; the loader allows no more names */
 struct node {
     enum node_kind kind;
     uint32_t unit;             /* POST_BACKWARD */

@@ -264,18 +264,24 @@ static void write_checkpointing(struct importer *i)
     take_scalar(i, path, "  ");
 }
 
+/* A section with those of the keys that the recipe gives, or with `otherwise`. */
+static void write_keys(struct importer *i, const char *section, const char *const *key, size_t keys, const char *otherwise)
+{
+    ls_str_printf(&i->text, "  %s:\n", section);
+    size_t before = i->text.length;
+    for (size_t k = 0; k < keys; k++)
+        take_scalar(i, key[k], "    ");
+    if (i->text.length == before)
+        ls_str_printf(&i->text, "    %s\n", otherwise);
+}
+
 static void write_mp_policy(struct importer *i)
 {
-    static const char *const keys[] = { "param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs" };
+    static const char *const keys[] = { "distributed.mp_policy.param_dtype", "distributed.mp_policy.reduce_dtype",
+                                        "distributed.mp_policy.output_dtype", "distributed.mp_policy.cast_forward_inputs" };
     const struct ls_yaml_node *n = ls_recipe_get(i->recipe, "distributed.mp_policy");
-    if (!n || n->kind != LS_YAML_MAP)
-        return;
-    ls_str_add(&i->text, "  mp_policy:\n");
-    size_t before = i->text.length;
-    for (size_t k = 0; k < 4; k++)
-        take_scalar(i, ls_arena_printf(i->arena, "distributed.mp_policy.%s", keys[k]), "    ");
-    if (i->text.length == before)
-        ls_str_add(&i->text, "    cast_forward_inputs: true\n");
+    if (n && n->kind == LS_YAML_MAP)
+        write_keys(i, "mp_policy", keys, sizeof keys / sizeof *keys, "cast_forward_inputs: true");
 }
 
 /* Where experts are spread over ranks; the defaults of AutoModel's classes are those of the scenario. */
@@ -290,12 +296,7 @@ static void write_experts(struct importer *i)
     const struct ls_yaml_node *moe = ls_recipe_get(r, "distributed.moe");
     if (!moe || moe->kind != LS_YAML_MAP)
         return;
-    ls_str_add(&i->text, "  moe:\n");
-    size_t before = i->text.length;
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-        take_scalar(i, keys[k], "    ");
-    if (i->text.length == before)
-        ls_str_add(&i->text, "    wrap_outer_model: true\n");
+    write_keys(i, "moe", keys, sizeof keys / sizeof *keys, "wrap_outer_model: true");
 }
 
 /* The part of model.backend that decides what a layer of experts issues. */
@@ -309,12 +310,7 @@ static void write_backend(struct importer *i)
     const bool gates = fake && ls_yaml_is_text(fake, "true"); /* also without expert parallelism */
     if ((r->ep == 1 && !gates) || r->cp * r->tp * r->pp != 1 || i->dp % r->ep || !r->inventory || !backend || backend->kind != LS_YAML_MAP)
         return;
-    ls_str_add(&i->text, "  backend:\n");
-    size_t before = i->text.length;
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-        take_scalar(i, keys[k], "    ");
-    if (i->text.length == before)
-        ls_str_add(&i->text, "    dispatcher: torch\n");
+    write_keys(i, "backend", keys, sizeof keys / sizeof *keys, "dispatcher: torch");
 }
 
 static void write_distributed(struct importer *i)

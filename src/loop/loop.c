@@ -208,12 +208,7 @@ static const uint32_t *extend(const uint32_t *class_of, const struct ls_letters 
 static enum ls_code table(const struct ls_batch *b, const struct ls_letters *base, const struct ls_letters *letters, const struct ls_rounds *rounds,
                           const struct ls_driver *driver, size_t replicas, struct ls_arena *arena, struct ls_contract *c, struct ls_error *err)
 {
-    if (!replicas)
-        return ls_fail(err, LS_EINPUT, b->execution_at, "'table' needs a fixed number of replicas, but 'dp_size' is any");
-    if (!b->microbatches)
-        return ls_fail(err, LS_EINPUT, b->execution_at, "'table' needs a fixed number of microbatches, but 'microbatches' is any");
-    if (b->columns != replicas)
-        return ls_fail(err, LS_EINPUT, b->execution_at, "'table' has %zu columns, but 'dp_size' is %zu", b->columns, replicas);
+    LS_TRY(ls_batch_check_table(b, replicas, err));
     size_t batches = 0, all = 0;
     for (size_t i = 0; i < driver->nodes; i++) {
         uint32_t kind = rounds->round[driver->node[i].round].kind;

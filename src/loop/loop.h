@@ -73,7 +73,7 @@ struct ls_loop ls_loop_agreed(const struct ls_loop *from, uint32_t features, str
 /* Features in which ranks decide by themselves. */
 uint32_t ls_loop_own(const struct ls_loop *loop);
 const char *ls_loop_repair(enum ls_loop_feature feature);
-/* Fills loop->event. `ddp`: a checkpoint has no collectives. */
+/* Fills loop->event; names are added. Events are owned by `arena`. */
 void ls_loop_events(struct ls_loop *loop, struct ls_names *names, struct ls_arena *arena);
 
 /* Letters with events: those of `in` first, then each of them with every combination of events that one round can have.

@@ -1,5 +1,6 @@
 #include "machine/outcome.h"
 
+#include "machine/place.h"
 #include "machine/waits.h"
 
 #include <stdlib.h>
@@ -7,47 +8,24 @@
 
 #define NO_AT ((struct ls_at){ LS_NO_ID, LS_NO_ID, LS_NO_ID })
 
-/* Where a violation is reported: by communicator, then k, then group, then collectives before p2p, then members. */
-struct place { uint32_t comm, group; size_t position; uint32_t p2p, sender, receiver; };
-
-static struct place meeting_place(const struct ls_run *x, uint32_t id)
+static struct ls_meeting_place meeting_place(const struct ls_run *x, uint32_t id)
 {
     uint32_t comm = ls_comm_of_group(x, id);
-    return (struct place){ .comm = comm, .group = id - x->p.group_base[comm], .position = x->meeting[id].done };
+    return (struct ls_meeting_place){ .comm = comm, .group = id - x->p.group_base[comm], .position = x->meeting[id].done };
 }
 
-static struct place port_place(const struct ls_run *x, uint32_t port)
+static struct ls_meeting_place port_place(const struct ls_run *x, uint32_t port)
 {
     const struct ls_port_ref *ref = &x->p.port[port];
     const struct ls_port_key *k = &x->p.port_key[ref->id];
     uint32_t member = x->p.job->comm[k->comm].member[ref->rank];
-    return (struct place){ .comm = k->comm, .group = x->p.job->comm[k->comm].group[ref->rank],
+    return (struct ls_meeting_place){ .comm = k->comm, .group = x->p.job->comm[k->comm].group[ref->rank],
                            .position = x->port[port].done, .p2p = 1, .sender = k->send ? member : k->peer,
                            .receiver = k->send ? k->peer : member };
 }
 
-static bool earlier(const struct place *a, const struct place *b)
-{
-    if (a->comm != b->comm)
-        return a->comm < b->comm;
-    if (a->position != b->position)
-        return a->position < b->position;
-    if (a->group != b->group)
-        return a->group < b->group;
-    if (a->p2p != b->p2p)
-        return a->p2p < b->p2p;
-    return a->sender != b->sender ? a->sender < b->sender : a->receiver < b->receiver;
-}
-
-static void set_place(struct ls_outcome *out, const struct place *p)
-{
-    out->comm = p->comm;
-    out->group = p->group;
-    out->position = p->position;
-}
-
 /* The first arrived op of a meeting by member order, and the first arrived one that differs from it (or NO_AT). */
-static void arrived_ops(const struct ls_run *x, const struct place *p, struct ls_at *a, struct ls_at *b)
+static void arrived_ops(const struct ls_run *x, const struct ls_meeting_place *p, struct ls_at *a, struct ls_at *b)
 {
     const struct ls_groups *of = &x->p.job->comm[p->comm];
     uint32_t sig = 0;
@@ -83,11 +61,11 @@ static struct ls_at port_at(const struct ls_run *x, uint32_t port, uint64_t key)
 static bool read_mismatch(const struct ls_run *x, struct ls_outcome *out)
 {
     bool found = false;
-    struct place best = { 0 };
+    struct ls_meeting_place best = { 0 };
     for (uint32_t i = 0; i < x->p.group_base[x->p.comms]; i++)
         if (x->meeting[i].bad) {
-            struct place p = meeting_place(x, i);
-            if (!found || earlier(&p, &best)) {
+            struct ls_meeting_place p = meeting_place(x, i);
+            if (!found || ls_meeting_before(&p, &best)) {
                 best = p;
                 arrived_ops(x, &p, &out->a, &out->b);
             }
@@ -96,8 +74,8 @@ static bool read_mismatch(const struct ls_run *x, struct ls_outcome *out)
     for (uint32_t i = 0; i < x->p.port_first[x->p.job->ranks]; i++) {
         if (!x->port[i].bad || x->p.port_key[x->p.port[i].id].send)
             continue;
-        struct place p = port_place(x, i);
-        if (!found || earlier(&p, &best)) {
+        struct ls_meeting_place p = port_place(x, i);
+        if (!found || ls_meeting_before(&p, &best)) {
             uint32_t from = x->p.port[i].partner;
             best = p;
             out->a = port_at(x, from, x->buffered ? x->port[from].match : x->port[from].next);
@@ -107,7 +85,7 @@ static bool read_mismatch(const struct ls_run *x, struct ls_outcome *out)
     }
     if (!found)
         return false;
-    set_place(out, &best);
+    ls_meeting_report(&best, out);
     out->diff = ls_op_diff(x->p.job->tables, op_at(x, out->a), op_at(x, out->b));
     assert(out->diff != LS_DIFF_NONE && "steps with different signatures differ");
     out->verdict = out->diff == LS_DIFF_PAYLOAD ? LS_MISPAIRING : LS_MISMATCH;
@@ -166,13 +144,13 @@ static void read_hang(const struct ls_run *x, struct ls_arena *arena, struct ls_
     if (!size)
         ls_out_of_memory(g.node.count);
     ls_waits_components(&g, size);
-    struct place best = { 0 };
+    struct ls_meeting_place best = { 0 };
     for (uint32_t i = 0; i < g.node.count; i++) {
         const struct ls_wait_node *v = &g.node.at[i];
         if (is_op(v) || (!v->lacks && size[v->scc] < 2 && out->verdict == LS_HANG))
             continue;
-        struct place p = v->what == LS_WAIT_MEETING ? meeting_place(x, v->id) : port_place(x, v->id);
-        if (best_node == LS_NO_ID || earlier(&p, &best)) {
+        struct ls_meeting_place p = v->what == LS_WAIT_MEETING ? meeting_place(x, v->id) : port_place(x, v->id);
+        if (best_node == LS_NO_ID || ls_meeting_before(&p, &best)) {
             best = p;
             best_node = i;
         }
@@ -184,7 +162,7 @@ static void read_hang(const struct ls_run *x, struct ls_arena *arena, struct ls_
             arrived_ops(x, &best, &waits, &differs);
         else
             waits = port_at(x, v->id, x->port[v->id].next);
-        set_place(out, &best);
+        ls_meeting_report(&best, out);
         if (out->verdict == LS_ERROR) { /* out->a is the stop */
             out->b = waits;
         } else if (v->lacks) {

@@ -175,6 +175,18 @@ static enum ls_code read_pass(struct reader *r, const struct ls_yaml_node *n, st
     return LS_OK;
 }
 
+/* What a call and an op have in common: values in and out, and what becomes of gradients. */
+static enum ls_code read_values(struct reader *r, const struct ls_yaml_node *n, struct ls_flow *f)
+{
+    const struct ls_yaml_node *key;
+    if ((key = ls_yaml_get(n, "in")))
+        LS_TRY(read_names(r, key, "in", &f->in, &f->ins));
+    if ((key = ls_yaml_get(n, "out")))
+        LS_TRY(read_names(r, key, "out", &f->out, &f->outs));
+    LS_TRY(read_flag(r, n, "no_grad", &f->no_grad));
+    return read_flag(r, n, "detach", &f->detach);
+}
+
 static enum ls_code read_call(struct reader *r, const struct ls_yaml_node *n, struct place where, flow_vec *out)
 {
     static const char *const known[] = { "call", "in", "out", "entry", "no_grad", "detach", "checkpoint", "pass", "side", "params", "body",
@@ -189,14 +201,8 @@ static enum ls_code read_call(struct reader *r, const struct ls_yaml_node *n, st
         rc = ls_fail(r->err, LS_EINPUT, n->at, "the flow is the body of the root module already; it can't call it");
     if (rc == LS_OK && (key = ls_yaml_get(n, "entry")))
         rc = ls_yaml_text(key, "entry", &entry, r->err);
-    if (rc == LS_OK && (key = ls_yaml_get(n, "in")))
-        rc = read_names(r, key, "in", &f.in, &f.ins);
-    if (rc == LS_OK && (key = ls_yaml_get(n, "out")))
-        rc = read_names(r, key, "out", &f.out, &f.outs);
     if (rc == LS_OK)
-        rc = read_flag(r, n, "no_grad", &f.no_grad);
-    if (rc == LS_OK)
-        rc = read_flag(r, n, "detach", &f.detach);
+        rc = read_values(r, n, &f);
     if (rc == LS_OK)
         rc = read_flag(r, n, "checkpoint", &f.checkpoint);
     if (rc != LS_OK)
@@ -229,14 +235,8 @@ static enum ls_code read_op(struct reader *r, const struct ls_yaml_node *n, stru
     enum ls_code rc = ls_yaml_check_keys(n, "op", known, r->err);
     if (rc == LS_OK)
         rc = ls_yaml_text(ls_yaml_get(n, "op"), "op", &name, r->err);
-    if (rc == LS_OK && (key = ls_yaml_get(n, "in")))
-        rc = read_names(r, key, "in", &f.in, &f.ins);
-    if (rc == LS_OK && (key = ls_yaml_get(n, "out")))
-        rc = read_names(r, key, "out", &f.out, &f.outs);
     if (rc == LS_OK)
-        rc = read_flag(r, n, "no_grad", &f.no_grad);
-    if (rc == LS_OK)
-        rc = read_flag(r, n, "detach", &f.detach);
+        rc = read_values(r, n, &f);
     if (rc == LS_OK && (key = ls_yaml_get(n, "params")))
         rc = read_uses(r, key, where.module, &f);
     if (rc != LS_OK)

@@ -202,16 +202,4 @@ uint64_t ls_plan_root_bytes(const struct ls_plan *p);
 struct ls_plan_memory { uint64_t sharded, resident, replicated, transient; };
 struct ls_plan_memory ls_plan_memory(const struct ls_plan *p, size_t shard);
 
-/* What a contract must know about the units that hold conditionally executed modules. One entry per (spec, unit) with a
- * parameter of the spec's own part: its subtree without the subtrees of nested specs. */
-struct ls_conditional_unit {
-    uint32_t spec;              /* index into specs->spec; conditionally_executed */
-    uint32_t unit;              /* LS_NO_ID: no unit owns them (replicated, or forgotten) */
-    bool inside;                /* all modules of the unit lie in the spec's module: its hooks run only when the tower does */
-    uint64_t frozen, trainable; /* parameters (tied once), by requires_grad of the plan */
-};
-struct ls_conditional_units { struct ls_conditional_unit *at; size_t count; };
-/* In order of specs, then units. Owned by `arena`. */
-struct ls_conditional_units ls_plan_conditional_units(const struct ls_plan *p, const struct ls_specs *specs, struct ls_arena *arena);
-
 #endif

@@ -2,7 +2,6 @@
 #include "plan/planner.h"
 #include "plan/policy.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct chooser {
@@ -345,43 +344,4 @@ enum ls_code ls_plan_from_policy(const struct ls_model *m, const struct ls_specs
     }
     ls_planner_release(&c.planner);
     return rc;
-}
-
-static int by_spec_and_unit(const void *x, const void *y)
-{
-    const struct ls_conditional_unit *a = x, *b = y;
-    return a->spec != b->spec ? (a->spec > b->spec) - (a->spec < b->spec) : (a->unit > b->unit) - (a->unit < b->unit);
-}
-
-struct ls_conditional_units ls_plan_conditional_units(const struct ls_plan *p, const struct ls_specs *specs, struct ls_arena *arena)
-{
-    const struct ls_model *m = p->model;
-    LS_VEC(struct ls_conditional_unit) found = { 0 };
-    struct ls_arena scratch;
-    ls_arena_init(&scratch, 0);
-    const uint32_t *spec_of = ls_specs_of_params(m, specs, &scratch);
-    for (uint32_t i = 0; i < m->params; i++)
-        if (spec_of[i] != LS_NO_ID && m->param[i].canonical == i && specs->spec[spec_of[i]].conditionally_executed)
-            ls_push(&found, (struct ls_conditional_unit){ .spec = spec_of[i], .unit = p->owner[i], .frozen = !p->requires_grad[i],
-                                                          .trainable = p->requires_grad[i] });
-    if (found.count)
-        qsort(found.at, found.count, sizeof *found.at, by_spec_and_unit);
-    size_t count = 0;
-    for (size_t i = 0; i < found.count; i++) {
-        struct ls_conditional_unit *last = count ? &found.at[count - 1] : NULL;
-        if (last && by_spec_and_unit(last, &found.at[i]) == 0)
-            last->frozen += found.at[i].frozen, last->trainable += found.at[i].trainable;
-        else
-            found.at[count++] = found.at[i];
-    }
-    for (size_t i = 0; i < count; i++) {
-        struct ls_conditional_unit *u = &found.at[i];
-        u->inside = u->unit != LS_NO_ID;
-        for (size_t k = 0; u->inside && k < p->unit[u->unit].modules; k++)
-            u->inside = ls_module_contains(m, specs->spec[u->spec].module, p->unit[u->unit].module[k]);
-    }
-    struct ls_conditional_units out = { ls_arena_copy(arena, found.at, count * sizeof *found.at), count };
-    ls_vec_release(&found);
-    ls_arena_release(&scratch);
-    return out;
 }

@@ -359,7 +359,7 @@ bool ls_replay_agrees(const struct ls_engine_setup *setup, const struct ls_predi
     }
     if (x->collectives != y->collectives || x->comm != y->comm || x->group != y->group || x->position != y->position) {
         ls_str_printf(why, "predicted group %u/%u call %zu after %zu collectives, seen %u/%u call %zu after %zu", x->comm, x->group,
-                      x->position, x->collectives, y->comm, y->group, y->position, y->collectives);
+                      x->position + 1, x->collectives, y->comm, y->group, y->position + 1, y->collectives);
         return false;
     }
     /* Of several shortest cycles through one place, any may be told. */

@@ -16,29 +16,11 @@ const char *ls_replayed_name(enum ls_replayed r)
     return name[r];
 }
 
-static void text(struct ls_json *j, const char *key, const char *value)
-{
-    ls_json_key(j, key);
-    ls_json_text(j, value);
-}
-
-static void number(struct ls_json *j, const char *key, uint64_t value)
-{
-    ls_json_key(j, key);
-    ls_json_uint(j, value);
-}
-
-static void real(struct ls_json *j, const char *key, double value)
-{
-    ls_json_key(j, key);
-    ls_json_real(j, value);
-}
-
 static void hash(struct ls_json *j, uint64_t value)
 {
     struct ls_str s = { 0 };
     ls_str_printf(&s, "%016" PRIx64, value);
-    text(j, "hash", ls_str_text(&s));
+    ls_json_add_text(j, "hash", ls_str_text(&s));
     ls_str_release(&s);
 }
 
@@ -83,7 +65,7 @@ static void numbers(struct ls_json *j, const char *key, const uint64_t *value, s
 static void write_timeline(struct ls_json *j, const struct ls_result_timeline *t)
 {
     ls_json_object(j);
-    number(j, "step", t->step);
+    ls_json_add_uint(j, "step", t->step);
     names(j, "streams", &t->streams);
     names(j, "kinds", &t->kinds);
     names(j, "labels", &t->labels);
@@ -107,14 +89,14 @@ static void write_verdicts(struct ls_json *j, const struct ls_result_cell *c)
 {
     ls_json_key(j, "check");
     ls_json_object(j);
-    text(j, "verdict", ls_verdict_name(c->check));
-    text(j, "text", c->check_text);
+    ls_json_add_text(j, "verdict", ls_verdict_name(c->check));
+    ls_json_add_text(j, "text", c->check_text);
     ls_json_end_object(j);
     ls_json_key(j, "replay");
     ls_json_object(j);
-    text(j, "run", ls_replayed_name(c->replayed));
-    text(j, "verdict", c->replayed == LS_REPLAYED_NONE ? NULL : ls_verdict_name(c->replay));
-    text(j, "text", c->replay_text);
+    ls_json_add_text(j, "run", ls_replayed_name(c->replayed));
+    ls_json_add_text(j, "verdict", c->replayed == LS_REPLAYED_NONE ? NULL : ls_verdict_name(c->replay));
+    ls_json_add_text(j, "text", c->replay_text);
     ls_json_end_object(j);
     ls_json_key(j, "simulated");
     if (!c->simulated) {
@@ -122,27 +104,27 @@ static void write_verdicts(struct ls_json *j, const struct ls_result_cell *c)
         return;
     }
     ls_json_object(j);
-    real(j, "step_s", c->sim_step_s);
-    real(j, "tokens_per_s", c->sim_tokens_s);
-    number(j, "peak_bytes", c->sim_peak_bytes);
+    ls_json_add_real(j, "step_s", c->sim_step_s);
+    ls_json_add_real(j, "tokens_per_s", c->sim_tokens_s);
+    ls_json_add_uint(j, "peak_bytes", c->sim_peak_bytes);
     ls_json_end_object(j);
 }
 
 static void write_cell(struct ls_json *j, const struct ls_result *r, const struct ls_result_cell *c)
 {
     ls_json_object(j);
-    text(j, "policy", c->policy);
-    text(j, "batches", c->batches);
+    ls_json_add_text(j, "policy", c->policy);
+    ls_json_add_text(j, "batches", c->batches);
     names(j, "units", &c->units);
-    number(j, "other_dtype", c->other_dtype);
+    ls_json_add_uint(j, "other_dtype", c->other_dtype);
     write_verdicts(j, c);
     ls_json_key(j, "runs");
     ls_json_array(j);
     for (size_t i = 0; i < c->runs; i++) {
         const struct ls_result_run *x = &c->run[i];
         ls_json_object(j);
-        number(j, "round", x->round);
-        number(j, "order", x->order);
+        ls_json_add_uint(j, "round", x->round);
+        ls_json_add_uint(j, "order", x->order);
         reals(j, "seconds", x->seconds, x->steps);
         reals(j, "loss", x->loss, x->steps);
         reals(j, "norm", x->norm, x->steps);
@@ -155,7 +137,7 @@ static void write_cell(struct ls_json *j, const struct ls_result *r, const struc
     ls_json_array(j);
     for (size_t i = 0; i < c->ranks; i++) {
         ls_json_object(j);
-        number(j, "total", c->memory[i].total);
+        ls_json_add_uint(j, "total", c->memory[i].total);
         numbers(j, "at_peak", c->memory[i].at_peak, r->categories.count);
         ls_json_end_object(j);
     }
@@ -173,49 +155,49 @@ void ls_result_write(const struct ls_result *r, struct ls_str *out)
     struct ls_json json, *j = &json;
     ls_json_init(j, out, true);
     ls_json_object(j);
-    number(j, "lockstep_result", LS_RESULT_VERSION);
+    ls_json_add_uint(j, "lockstep_result", LS_RESULT_VERSION);
     ls_json_key(j, "lockstep");
     ls_json_object(j);
-    text(j, "version", r->version);
-    text(j, "build", r->build);
-    text(j, "compiler", r->compiler);
+    ls_json_add_text(j, "version", r->version);
+    ls_json_add_text(j, "build", r->build);
+    ls_json_add_text(j, "compiler", r->compiler);
     ls_json_end_object(j);
     ls_json_key(j, "scenario");
     ls_json_object(j);
-    text(j, "name", r->name);
-    text(j, "question", r->question);
-    text(j, "file", r->file);
+    ls_json_add_text(j, "name", r->name);
+    ls_json_add_text(j, "question", r->question);
+    ls_json_add_text(j, "file", r->file);
     hash(j, ls_hash(r->text, r->text_length, 0));
-    text(j, "text", r->text);
+    ls_json_add_text(j, "text", r->text);
     ls_json_end_object(j);
     ls_json_key(j, "model");
     ls_json_object(j);
-    text(j, "file", r->model_file);
+    ls_json_add_text(j, "file", r->model_file);
     hash(j, r->model_hash);
-    number(j, "parameters", r->parameters);
-    number(j, "trained", r->trained);
+    ls_json_add_uint(j, "parameters", r->parameters);
+    ls_json_add_uint(j, "trained", r->trained);
     ls_json_end_object(j);
     ls_json_key(j, "environment");
     ls_json_object(j);
-    text(j, "cpu", r->cpu);
-    number(j, "cores", r->cores);
-    real(j, "load", r->load);
-    number(j, "memory_bytes", r->memory_bytes);
-    text(j, "system", r->system);
-    text(j, "blas", r->blas);
-    number(j, "blas_threads", r->blas_threads);
-    text(j, "schedule", r->schedule);
+    ls_json_add_text(j, "cpu", r->cpu);
+    ls_json_add_uint(j, "cores", r->cores);
+    ls_json_add_real(j, "load", r->load);
+    ls_json_add_uint(j, "memory_bytes", r->memory_bytes);
+    ls_json_add_text(j, "system", r->system);
+    ls_json_add_text(j, "blas", r->blas);
+    ls_json_add_uint(j, "blas_threads", r->blas_threads);
+    ls_json_add_text(j, "schedule", r->schedule);
     ls_json_end_object(j);
     ls_json_key(j, "options");
     ls_json_object(j);
-    number(j, "seed", r->seed);
-    number(j, "ranks", r->ranks);
-    number(j, "warmup", r->warmup);
-    number(j, "steps", r->steps);
-    number(j, "rounds", r->rounds);
-    text(j, "baseline", r->baseline);
+    ls_json_add_uint(j, "seed", r->seed);
+    ls_json_add_uint(j, "ranks", r->ranks);
+    ls_json_add_uint(j, "warmup", r->warmup);
+    ls_json_add_uint(j, "steps", r->steps);
+    ls_json_add_uint(j, "rounds", r->rounds);
+    ls_json_add_text(j, "baseline", r->baseline);
     ls_json_end_object(j);
-    text(j, "platform", r->platform);
+    ls_json_add_text(j, "platform", r->platform);
     names(j, "categories", &r->categories);
     ls_json_key(j, "cells");
     ls_json_array(j);

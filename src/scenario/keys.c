@@ -142,17 +142,6 @@ const struct ls_key_row *ls_key_find(const char *section, const char *key)
     return NULL;
 }
 
-const char *ls_key_effect_name(enum ls_key_effect e)
-{
-    switch (e) {
-    case LS_KEY_HONOURED: return "honoured";
-    case LS_KEY_NO_EFFECT: return "without effect";
-    case LS_KEY_REFUSED: return "refused";
-    }
-    assert(0 && "unknown effect");
-    return "";
-}
-
 size_t ls_key_names(const char *section, const char **names, size_t room)
 {
     size_t count = 0;

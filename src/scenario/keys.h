@@ -18,7 +18,6 @@ struct ls_key_row {
 };
 const struct ls_key_row *ls_key_rows(size_t *count);
 const struct ls_key_row *ls_key_find(const char *section, const char *key); /* NULL: unknown */
-const char *ls_key_effect_name(enum ls_key_effect e); /* "honoured", "without effect", "refused" */
 /* The keys of a section, NULL-terminated; *names is the caller's, of `room` pointers. Returns how many there are. */
 size_t ls_key_names(const char *section, const char **names, size_t room);
 

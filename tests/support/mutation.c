@@ -59,6 +59,15 @@ static bool fail(const struct base *b, enum mutation_kind kind, const char *what
     return false;
 }
 
+static bool as_expected(const struct base *b, enum mutation_kind kind, const struct ls_check_result *r, enum ls_verdict want)
+{
+    if (r->verdict == want)
+        return true;
+    ls_str_printf(b->why, "%s: %s: expected %s, found %s%s%s\n", b->s.name, kinds[kind].name, ls_verdict_name(want),
+                  ls_verdict_name(r->verdict), r->limit ? ": " : "", r->limit ? r->limit : "");
+    return false;
+}
+
 static void site_text(const struct base *b, const struct ls_job *job, struct site s)
 {
     ls_str_printf(b->why, "  rank %u, segment %u, op %u: ", s.at.rank, s.at.segment, s.at.op);
@@ -138,11 +147,7 @@ static bool check_run(struct base *b, const struct ls_job *job, enum mutation_ki
     bool ok = expected_of_run(b, job, kind, implied, &arena, n, &want);
     mutate_system(&b->fixed.system, job, &arena, &y);
     ok = ok && check_system(b, &y, &arena, &r);
-    if (ok && r.verdict != want) {
-        ls_str_printf(b->why, "%s: %s: expected %s, found %s%s%s\n", b->s.name, kinds[kind].name, ls_verdict_name(want),
-                      ls_verdict_name(r.verdict), r.limit ? ": " : "", r.limit ? r.limit : "");
-        ok = false;
-    }
+    ok = ok && as_expected(b, kind, &r, want);
     if (ok && (want == LS_MISMATCH || want == LS_MISPAIRING) &&
         (r.witness->outcome.comm != n->comm || r.witness->outcome.position != n->position))
         ok = fail(b, kind, "found at another place than the naive machine's", NULL);
@@ -207,11 +212,7 @@ static bool check_letter(struct base *b, const struct ls_job *job, enum mutation
         if (kinds[kind].follows == FOLLOWS_WORDS)
             want = r.verdict == LS_MISMATCH || r.verdict == LS_MISPAIRING || r.verdict == LS_HANG ? r.verdict : LS_UNDECIDED;
     }
-    if (ok && r.verdict != want) {
-        ls_str_printf(b->why, "%s: %s: expected %s, found %s%s%s\n", b->s.name, kinds[kind].name, ls_verdict_name(want),
-                      ls_verdict_name(r.verdict), r.limit ? ": " : "", r.limit ? r.limit : "");
-        ok = false;
-    }
+    ok = ok && as_expected(b, kind, &r, want);
     if (ok)
         count(b, kind, want);
 out:
@@ -578,11 +579,7 @@ static bool check_scenario(struct base *b, enum mutation_kind kind, uint64_t cho
         if (by_machine(r.verdict)) /* its run is allowed, and fails on the other machine, too: it need not be brute force's */
             want = naive_verdict(&c.system, r.witness, &arena);
     }
-    if (ok && r.verdict != want) {
-        ls_str_printf(b->why, "%s: %s: expected %s, found %s%s%s\n", b->s.name, kinds[kind].name, ls_verdict_name(want),
-                      ls_verdict_name(r.verdict), r.limit ? ": " : "", r.limit ? r.limit : "");
-        ok = false;
-    }
+    ok = ok && as_expected(b, kind, &r, want);
     if (ok)
         count(b, kind, want);
 compiled:

@@ -545,25 +545,6 @@ Test(plan, explicit_prefetch_lists_may_look_ahead)
     cr_assert(plan.unit[3].backward_prefetch[0] == 0);
 }
 
-/* ------------------------------------------------------------------------------------------------- contracts */
-
-Test(plan, conditional_units)
-{
-    load("tests/data/model/fixture_v.yaml");
-    freeze("model.visual.**", LS_RULES_PROPOSED);
-    policy((struct ls_policy){ .frozen = LS_FROZEN_PER_LAYER });
-    struct ls_conditional_units c = ls_plan_conditional_units(&plan, &specs, &arena);
-    cr_assert_eq(c.count, 5, "three blocks, the rest of the tower, the projector");
-    for (size_t i = 0; i < 3; i++)
-        cr_assert(c.at[i].spec == 0 && c.at[i].unit == i && c.at[i].inside && c.at[i].frozen == 2 && c.at[i].trainable == 0);
-    cr_assert(c.at[3].spec == 0 && c.at[3].unit == plan.root && !c.at[3].inside && c.at[3].frozen == 2);
-    cr_assert(c.at[4].spec == 1 && c.at[4].unit == plan.root && !c.at[4].inside && c.at[4].trainable == 2);
-    policy((struct ls_policy){ .frozen = LS_FROZEN_REPLICATE });
-    c = ls_plan_conditional_units(&plan, &specs, &arena);
-    cr_assert_eq(c.count, 2);
-    cr_assert(c.at[0].unit == LS_NO_ID && !c.at[0].inside && c.at[0].frozen == 8);
-}
-
 /* ------------------------------------------------------------------------------------------------- sizes */
 
 Test(plan, shards_are_chunks_of_rows_padded_to_one_size)

@@ -1,9 +1,8 @@
 /* src/engine/comm/comm.h -- communicators: a group of ranks that issues collectives and point-to-point transfers on streams.
  *
  * A const table of functions; `threads` (ranks of one process, on the host device) and `mpi` (ranks of several, remote.h) are here,
- * NCCL fills in the same one. Calls are
- * asynchronous: issue appends to streams and returns. Each member keeps one queue per communicator, in issue order, whatever the
- * streams; sends and receives have queues of their own per peer.
+ * NCCL fills in the same one. Calls are asynchronous: issue appends to streams and returns. Each member keeps one queue per
+ * communicator, in issue order, whatever the streams; sends and receives have queues of their own per peer.
  *
  * Reductions go element by element in member order, in at least fp32: results are the same bits whatever the schedule. */
 #ifndef LS_ENGINE_COMM_COMM_H
@@ -81,8 +80,8 @@ struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, con
 void ls_hub_close(struct ls_hub *h); /* after its communicators; accepts NULL */
 void ls_hub_abort(struct ls_hub *h); /* all of them */
 void ls_hub_recheck(struct ls_hub *h, uint32_t rank); /* resident->next may have another answer; under the lock */
-/* After a run; several processes: each difference is told by one of them. Not nccl_like: one for each group or pair that is stuck, with the first arrived call and the first that differs.
- * nccl_like: every difference met, in the order in which they were seen. */
+/* After a run; several processes: each difference is told by one of them. Not nccl_like: one for each group or pair that is stuck, with
+ * the first arrived call and the first that differs. nccl_like: every difference met, in the order in which they were seen. */
 const struct ls_comm_clash *ls_hub_clashes(struct ls_hub *h, size_t *count);
 size_t ls_hub_collectives(const struct ls_hub *h);  /* group-level completions; several processes: each is counted in one of them */
 

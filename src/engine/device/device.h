@@ -110,7 +110,6 @@ struct ls_host_task {
     void (*finished)(struct ls_host_task *t);                      /* under the lock, once, after the last ready */
 };
 void ls_host_append(struct ls_stream *s, struct ls_host_task *t);
-struct ls_sched *ls_host_sched(struct ls_stream *s);
 /* Storage that the work appended last to `stream` uses. */
 void ls_host_keep(struct ls_stream *stream, struct ls_storage *s);
 void ls_host_drop(struct ls_storage *s);

@@ -462,11 +462,6 @@ void ls_host_append(struct ls_stream *s, struct ls_host_task *t)
     append(s, TASK, LS_NO_TAG, 0, 0)->task = t;
 }
 
-struct ls_sched *ls_host_sched(struct ls_stream *s)
-{
-    return s->actor.sched;
-}
-
 const struct ls_device_ops ls_device_host = {
     .name = "host", .host_memory = true, .wakes = true, .open = host_open, .close = host_close, .stream = host_stream,
     .alloc = host_alloc, .free = host_free, .memory = host_memory, .launch = host_launch, .move = host_move,

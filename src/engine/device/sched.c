@@ -108,11 +108,6 @@ void ls_sched_enter(struct ls_sched *s)
         pthread_mutex_lock(&s->lock);
 }
 
-bool ls_sched_is_stopped(const struct ls_sched *s)
-{
-    return s->stopped;
-}
-
 static void end_run(struct ls_sched *s)
 {
     s->over = true;

@@ -4,8 +4,8 @@
  *   free         one POSIX thread per actor
  *
  * Either way the end is a state, not a timeout: no actor can move and none is running (and nothing comes from other processes,
- * comm/remote.h). An actor that cannot move says so
- * (LS_TURN_BLOCKED) after it has left itself in the waiting list of whatever it lacks; who provides that wakes the list.
+ * comm/remote.h). An actor that cannot move says so (LS_TURN_BLOCKED) after it has left itself in the waiting list of whatever it
+ * lacks; who provides that wakes the list.
  *
  * One lock guards everything that steps share. A step is called with the lock held and drops it (ls_sched_leave) around long
  * work on data that only it may touch. */
@@ -60,6 +60,5 @@ void ls_sched_wake(struct ls_actor *a);
 void ls_sched_wake_all(ls_waiters *on);                  /* and empties the list */
 void ls_sched_leave(struct ls_sched *s);                 /* drops the lock ... */
 void ls_sched_enter(struct ls_sched *s);                 /* ... and takes it again; also for those outside of steps */
-bool ls_sched_is_stopped(const struct ls_sched *s);
 
 #endif

@@ -571,6 +571,4 @@ enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *o
 
 struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param) { return r->param[param].reduced.t; }
 struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param) { return r->param[param].partial.t; }
-const struct ls_engine_setup *ls_rank_setup(const struct ls_rank *r) { return r->e->setup; }
 struct ls_device *ls_rank_device(const struct ls_rank *r) { return r->device; }
-uint32_t ls_rank_number(const struct ls_rank *r) { return r->number; }

@@ -96,9 +96,7 @@ struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /
 struct ls_tensor ls_rank_step_grad(struct ls_rank *r, uint32_t param, struct ls_stream *s);
 struct ls_tensor ls_rank_used(const struct ls_rank *r, uint32_t param);
 struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param);     /* hybrid: reduced among its shards, not yet over replicas */
-const struct ls_engine_setup *ls_rank_setup(const struct ls_rank *r);
 struct ls_device *ls_rank_device(const struct ls_rank *r);
-uint32_t ls_rank_number(const struct ls_rank *r);
 uint64_t ls_param_padded(const struct ls_engine_setup *s, uint32_t param); /* elements per rank */
 
 #endif

@@ -1,6 +1,8 @@
 /* What the queues look like when nothing moves any more, told as an outcome: by position, not by time. */
 #include "engine/run/internal.h"
 
+#include "machine/place.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +10,9 @@
 #define NO_AT ((struct ls_at){ LS_NO_ID, LS_NO_ID, LS_NO_ID })
 enum { NOTHING = -1 };
 
-/* Somewhere ops of several ranks meet; by communicator, then k, then group, then collectives before p2p, then members. */
-struct meeting { uint32_t comm, group; size_t position; uint32_t p2p, sender, receiver; };
-
 /* The wait graph. A node: an op that is to be paired, an op that its stream is to leave, or a meeting. */
 enum what { PAIRED, LEFT, MEETING };
-struct node { enum what what; uint32_t rank; size_t op; struct meeting at; size_t first, count; uint32_t scc, missing; bool lacks; };
+struct node { enum what what; uint32_t rank; size_t op; struct ls_meeting_place at; size_t first, count; uint32_t scc, missing; bool lacks; };
 struct graph {
     const struct engine *e;
     LS_VEC(struct node) node;
@@ -39,9 +38,9 @@ static enum side side_of(const struct ls_op *o)
     return !ls_op_is_p2p(o) ? COLLECTIVES : o->kind == LS_OP_SEND ? SENDS : RECEIVES;
 }
 
-static enum side side_at(const struct meeting *m, size_t member) { return !m->p2p ? COLLECTIVES : member == 0 ? SENDS : RECEIVES; }
+static enum side side_at(const struct ls_meeting_place *m, size_t member) { return !m->p2p ? COLLECTIVES : member == 0 ? SENDS : RECEIVES; }
 
-static bool in_queue(const struct engine *e, uint32_t rank, size_t i, const struct meeting *m, enum side side)
+static bool in_queue(const struct engine *e, uint32_t rank, size_t i, const struct ls_meeting_place *m, enum side side)
 {
     const struct ls_op *o = op_of(e, rank, i);
     if (!ls_op_uses_comm(o) || queue_comm(e, o) != m->comm || side_of(o) != side)
@@ -54,7 +53,7 @@ static bool in_queue(const struct engine *e, uint32_t rank, size_t i, const stru
 }
 
 /* The op at the head of a rank's queue, or NOTHING; *done counts those that have left it. */
-static long head_of(const struct engine *e, uint32_t rank, const struct meeting *m, enum side side, size_t *done)
+static long head_of(const struct engine *e, uint32_t rank, const struct ls_meeting_place *m, enum side side, size_t *done)
 {
     const struct ls_rank *r = &e->rank[rank];
     size_t gone = 0;
@@ -78,7 +77,7 @@ static bool has_arrived(const struct engine *e, uint32_t rank, long op)
 }
 
 /* Ranks of a meeting, in member order: the group, or sender and receiver. */
-static size_t members(const struct engine *e, const struct meeting *m, const uint32_t **rank, uint32_t pair[2])
+static size_t members(const struct engine *e, const struct ls_meeting_place *m, const uint32_t **rank, uint32_t pair[2])
 {
     const struct ls_groups *g = &e->job->comm[m->comm];
     if (m->p2p) {
@@ -91,24 +90,11 @@ static size_t members(const struct engine *e, const struct meeting *m, const uin
     return g->first[m->group + 1] - g->first[m->group];
 }
 
-static bool earlier(const struct meeting *a, const struct meeting *b)
-{
-    if (a->comm != b->comm)
-        return a->comm < b->comm;
-    if (a->position != b->position)
-        return a->position < b->position;
-    if (a->group != b->group)
-        return a->group < b->group;
-    if (a->p2p != b->p2p)
-        return a->p2p < b->p2p;
-    return a->sender != b->sender ? a->sender < b->sender : a->receiver < b->receiver;
-}
-
-static struct meeting meeting_of(const struct engine *e, uint32_t rank, size_t op)
+static struct ls_meeting_place meeting_of(const struct engine *e, uint32_t rank, size_t op)
 {
     const struct ls_op *o = op_of(e, rank, op);
     const struct ls_groups *g = &e->job->comm[queue_comm(e, o)];
-    struct meeting m = { .comm = queue_comm(e, o), .group = g->group[rank], .p2p = ls_op_is_p2p(o) };
+    struct ls_meeting_place m = { .comm = queue_comm(e, o), .group = g->group[rank], .p2p = ls_op_is_p2p(o) };
     if (m.p2p) {
         bool send = o->kind == LS_OP_SEND;
         m.sender = send ? g->member[rank] : (uint32_t)o->peer;
@@ -124,7 +110,7 @@ static uint32_t add_node(struct graph *g, struct node n)
         const struct node *o = &g->node.at[i];
         if (o->what != n.what)
             continue;
-        if (n.what == MEETING ? !earlier(&o->at, &n.at) && !earlier(&n.at, &o->at) : o->rank == n.rank && o->op == n.op)
+        if (n.what == MEETING ? !ls_meeting_before(&o->at, &n.at) && !ls_meeting_before(&n.at, &o->at) : o->rank == n.rank && o->op == n.op)
             return i;
     }
     ls_push(&g->node, n);
@@ -211,7 +197,7 @@ static void expand_queue(struct graph *g, uint32_t rank, size_t op)
     const struct ls_rank *r = &g->e->rank[rank];
     if (r->status[op] >= OP_PAIRED)
         return;
-    struct meeting m = meeting_of(g->e, rank, op);
+    struct ls_meeting_place m = meeting_of(g->e, rank, op);
     long head = head_of(g->e, rank, &m, side_of(r->op[op].op), NULL);
     if (head == (long)op && r->status[op] == OP_STARTED) {
         uint32_t n = add_node(g, (struct node){ .what = MEETING, .at = m, .missing = LS_NO_ID });
@@ -280,7 +266,7 @@ static void expand_op(struct graph *g, uint32_t n)
 
 static void expand_meeting(struct graph *g, uint32_t n)
 {
-    struct meeting m = g->node.at[n].at;
+    struct ls_meeting_place m = g->node.at[n].at;
     const uint32_t *rank;
     uint32_t pair[2];
     size_t count = members(g->e, &m, &rank, pair);
@@ -301,7 +287,7 @@ static void build(struct graph *g)
     for (uint32_t rank = 0; rank < e->job->ranks; rank++)
         for (size_t i = 0; i < e->rank[rank].ops; i++)
             if (e->rank[rank].status[i] == OP_STARTED) {
-                struct meeting m = meeting_of(e, rank, i);
+                struct ls_meeting_place m = meeting_of(e, rank, i);
                 if (head_of(e, rank, &m, side_of(op_of(e, rank, i)), NULL) == (long)i)
                     add_node(g, (struct node){ .what = MEETING, .at = m, .missing = LS_NO_ID });
             }
@@ -353,7 +339,7 @@ static size_t cycle_through(const struct graph *g, uint32_t root, uint32_t *out)
     return length;
 }
 
-static struct ls_at first_arrived(const struct engine *e, const struct meeting *m)
+static struct ls_at first_arrived(const struct engine *e, const struct ls_meeting_place *m)
 {
     const uint32_t *rank;
     uint32_t pair[2];
@@ -366,13 +352,6 @@ static struct ls_at first_arrived(const struct engine *e, const struct meeting *
     return NO_AT;
 }
 
-static void set_place(struct ls_outcome *out, const struct meeting *m)
-{
-    out->comm = m->comm;
-    out->group = m->group;
-    out->position = m->position;
-}
-
 static void read_hang(const struct engine *e, struct ls_arena *arena, struct ls_outcome *out)
 {
     struct graph g = { .e = e };
@@ -382,12 +361,12 @@ static void read_hang(const struct engine *e, struct ls_arena *arena, struct ls_
         const struct node *v = &g.node.at[i];
         if (v->what != MEETING || (!v->lacks && out->verdict == LS_HANG && !cycle_through(&g, i, cycle)))
             continue;
-        if (best == LS_NO_ID || earlier(&v->at, &g.node.at[best].at))
+        if (best == LS_NO_ID || ls_meeting_before(&v->at, &g.node.at[best].at))
             best = i;
     }
     if (best != LS_NO_ID) {
         const struct node *v = &g.node.at[best];
-        set_place(out, &v->at);
+        ls_meeting_report(&v->at, out);
         struct ls_at waits = first_arrived(e, &v->at);
         if (out->verdict == LS_ERROR)
             out->b = waits;
@@ -416,7 +395,7 @@ static bool read_mismatch(const struct engine *e, struct ls_outcome *out)
 {
     size_t count = e->clash.count;
     const struct ls_comm_clash *clash = e->clash.at, *best = NULL;
-    struct meeting at = { 0 };
+    struct ls_meeting_place at = { 0 };
     uint32_t first = 0, second = 0;
     if (e->o->nccl_like) /* nobody noticed */
         return false;
@@ -424,8 +403,8 @@ static bool read_mismatch(const struct engine *e, struct ls_outcome *out)
         const struct ls_groups *g = &e->job->comm[clash[i].comm];
         uint32_t a = g->rank[g->first[clash[i].group] + clash[i].member[0]], b = g->rank[g->first[clash[i].group] + clash[i].member[1]];
         /* A buffered send has left its queue. */
-        struct meeting m = clash[i].p2p ? meeting_of(e, b, (size_t)clash[i].tag[1]) : meeting_of(e, a, (size_t)clash[i].tag[0]);
-        if (best && !earlier(&m, &at))
+        struct ls_meeting_place m = clash[i].p2p ? meeting_of(e, b, (size_t)clash[i].tag[1]) : meeting_of(e, a, (size_t)clash[i].tag[0]);
+        if (best && !ls_meeting_before(&m, &at))
             continue;
         best = &clash[i];
         at = m;
@@ -437,7 +416,7 @@ static bool read_mismatch(const struct engine *e, struct ls_outcome *out)
     static const enum ls_diff diff[] = { [LS_COMM_SAME] = LS_DIFF_NONE, [LS_COMM_KIND] = LS_DIFF_KIND, [LS_COMM_COUNT] = LS_DIFF_COUNT,
                                          [LS_COMM_DTYPE] = LS_DIFF_DTYPE, [LS_COMM_REDUCE] = LS_DIFF_REDUCE, [LS_COMM_ROOT] = LS_DIFF_ROOT,
                                          [LS_COMM_PAYLOAD] = LS_DIFF_PAYLOAD };
-    set_place(out, &at);
+    ls_meeting_report(&at, out);
     out->a = at_of(e, first, (size_t)best->tag[0]);
     out->b = at_of(e, second, (size_t)best->tag[1]);
     out->diff = diff[best->diff];
@@ -463,7 +442,7 @@ static void read_pending(const struct engine *e, struct ls_arena *arena, struct 
                 if (record != NOTHING)
                     p.on = at_of(e, rank, (size_t)record);
             } else if (ls_op_uses_comm(o)) {
-                struct meeting m = meeting_of(e, rank, (size_t)head);
+                struct ls_meeting_place m = meeting_of(e, rank, (size_t)head);
                 long first = head_of(e, rank, &m, side_of(o), NULL);
                 p.why = first != head ? LS_BLOCKED_FIFO : r->status[head] == OP_ISSUED && e->o->resident ? LS_BLOCKED_SLOT : m.p2p ? LS_BLOCKED_PEER : LS_BLOCKED_MEMBERS;
                 if (first != head && first != NOTHING)
