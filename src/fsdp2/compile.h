@@ -19,7 +19,11 @@ struct ls_step_policy { bool stale_optimizer; /* made before fully_shard: it hol
                         uint32_t *overwritten; size_t overwrittens; /* parameters whose reduced gradients do not add up over microbatches */
                         bool clip_grad_norm, clip_local /* by the norm of the rank's own shards */; uint32_t *metric; size_t metrics; /* collectives after the last microbatch */
                         uint64_t validate_rank_uniform; /* 0: off; N; UINT64_MAX: always */
-                        bool validate_in_tower; /* in the hook of a conditional module, not before the microbatch: hangs */ struct ls_loc at; };
+                        bool validate_in_tower; /* in the hook of a conditional module, not before the microbatch: hangs */
+                        const bool *votes; uint32_t vote; /* [modules] whose forward, recomputed or not, begins with an all-reduce of one
+                                                             i32 over dp_shard that its host reads; its name. NULL: none do. Without effect with
+                                                             replicas. As AutoModel's DeepSeek-V4 asks whether any rank has a complete window */
+                        struct ls_loc at; };
 
 struct ls_compile_input {
     const struct ls_plan *plan;

@@ -218,6 +218,7 @@ static void run_call(struct run *r, struct scope *s, const struct ls_flow *f)
     if (hooks)
         hooked_pre_forward(r, f, unit, &in);
     if (!r->now.stopped) {
+        step_in_call(r, f->module);
         r->gradient = gradient && !f->no_grad;
         if (f->leaf) {
             run_operation(r, s, f, f->module, &in);

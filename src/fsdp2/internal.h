@@ -236,6 +236,7 @@ uint32_t carried_intern(struct compiler *c, const struct carried *s);
 struct ls_op *scalar_all_reduce(struct run *r, uint32_t comm, const char *payload, enum ls_reduce reduce, uint64_t count);
 void step_begin(struct run *r);  /* before a microbatch: the uniformity check */
 void step_before_call(struct run *r, uint32_t module); /* the same where it must not be: in the hook of a conditional module */
+void step_in_call(struct run *r, uint32_t module); /* the first thing inside a forward: a vote */
 void step_end(struct run *r);    /* clipping, metrics, optimizer */
 
 static inline const struct ls_unit *unit_of(const struct run *r, uint32_t unit) { return &r->c->in.plan->unit[unit]; }

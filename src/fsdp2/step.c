@@ -108,6 +108,18 @@ void step_before_call(struct run *r, uint32_t module)
         }
 }
 
+void step_in_call(struct run *r, uint32_t module)
+{
+    const struct ls_step_policy *policy = &r->c->in.step;
+    if (!policy->votes || !policy->votes[module] || r->c->comm_shard == LS_NO_ID || r->c->comm_replicate != LS_NO_ID)
+        return;
+    char text[1200];
+    snprintf(text, sizeof text, "%s of %s", ls_name_text(r->c->names, policy->vote), ls_name_text(r->c->names, r->c->in.plan->model->module[module].name));
+    struct ls_op *op = scalar_all_reduce(r, r->c->comm_shard, text, LS_REDUCE_MAX, 1);
+    op->dtype = LS_DTYPE_I32;
+    op->blocking = true;
+}
+
 /* The step of the parameters that the optimizer holds, or of those that it holds as they were before sharding. */
 static void optimizer(struct run *r, bool stale)
 {

@@ -119,10 +119,41 @@ static enum ls_code load_metrics(struct loader *l, const struct ls_yaml_node *n)
     return LS_OK;
 }
 
+/* {name: window, modules: [globs]}: the modules whose forward begins with a vote. */
+static enum ls_code load_vote(struct loader *l, const struct ls_yaml_node *n)
+{
+    static const char *const keys[] = { "name", "modules", NULL };
+    const struct ls_model *m = &l->s->model;
+    const struct ls_yaml_node *v;
+    const char *const *glob, *name;
+    size_t globs;
+    LS_TRY(ls_yaml_check_keys(n, "forward_vote", keys, l->err));
+    for (size_t i = 0; i < 2; i++)
+        if (!ls_yaml_get(n, keys[i]))
+            return ls_fail(l->err, LS_EINPUT, n->at, "'%s' is missing in 'forward_vote'", keys[i]);
+    if (l->s->ddp.present)
+        return ls_fail(l->err, LS_EINPUT, n->at, "'forward_vote' votes over dp_shard, which DDP lacks");
+    LS_TRY(ls_yaml_text(ls_yaml_get(n, "name"), "name", &name, l->err));
+    v = ls_yaml_get(n, "modules");
+    LS_TRY(ls_load_texts(l, v, "modules", &glob, &globs));
+    bool *votes = LS_NEW(l->s->arena, bool, m->modules + 1);
+    for (size_t g = 0; g < globs; g++) {
+        bool any = false;
+        for (size_t i = 0; i < m->modules; i++)
+            if (ls_glob(glob[g], ls_name_text(m->names, m->module[i].name)))
+                votes[i] = any = true;
+        if (!any)
+            return ls_fail(l->err, LS_EINPUT, v->at, "'forward_vote': no module matches '%.200s'", glob[g]);
+    }
+    l->s->step.votes = votes;
+    l->s->step.vote = ls_name_id(l->s->names, name);
+    return LS_OK;
+}
+
 static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
 {
     static const char *const keys[] = { "clip_grad_norm", "metrics", "metric_names", "token_counts", "forward_reduce", "grad_scaler",
-                                        "non_finite", "optimizer_made", NULL };
+                                        "non_finite", "optimizer_made", "forward_vote", NULL };
     static const char *const scalers[] = { "none", "sharded", "local", NULL };
     struct ls_step_policy *p = &l->s->step;
     struct ls_loop *o = &l->s->loop;
@@ -141,6 +172,8 @@ static enum ls_code load_step(struct loader *l, const struct ls_yaml_node *n)
             ls_hint(l->err, "true (or global), false, or local: each rank by the norm of its own shards");
         LS_TRY(rc);
     }
+    if ((v = ls_yaml_get(n, "forward_vote")))
+        LS_TRY(load_vote(l, v));
     LS_TRY(load_word(l, n, "optimizer_made", "after_sharding", "before_sharding", &p->stale_optimizer));
     LS_TRY(load_metrics(l, n));
     LS_TRY(load_named(l, ls_yaml_get(n, "token_counts"), "token_counts", true, &o->token, &o->tokens));
