@@ -20,6 +20,26 @@ bool ls_fold_class_allowed(const struct ls_fold *f, uint32_t node, uint32_t klas
     return f->class_allowed[node * f->classes[0] + klass];
 }
 
+/* At most so many replicas hold media: no agent takes a class that has nothing else, if more replicas than that are under it. */
+static void find_crowds(struct ls_fold *f)
+{
+    const struct ls_system *s = f->system;
+    const size_t nodes = s->driver.nodes;
+    for (size_t i = 0; i < f->levels && s->contract.extra == LS_CONTRACT_AT_MOST; i++) {
+        size_t replicas = 1;
+        for (size_t d = 0; d < LS_FREE_DIMS; d++)
+            if (s->free_dims >> d & 1 && !(f->dims[i] >> d & 1))
+                replicas = ls_mul_size(replicas, s->size[d] ? s->size[d] : 2);
+        f->crowded[i] = LS_NEW(f->arena, bool, nodes * f->classes[i]);
+        for (size_t k = 0; k < nodes * f->classes[i]; k++)
+            f->crowded[i][k] = replicas > s->contract.bound;
+        for (uint32_t n = 0; n < nodes; n++)
+            for (uint32_t z = 0; z < s->replica->letters; z++)
+                if (ls_fold_allowed(f, n, z) && !(z < 64 && (s->contract.media >> z & 1)))
+                    f->crowded[i][n * f->classes[i] + f->class_of[i][z]] = false;
+    }
+}
+
 /* A schedule letter under which nobody can hold what somebody must hold does not occur. */
 static void allow_classes(struct ls_fold *f)
 {
@@ -39,6 +59,8 @@ static void allow_classes(struct ls_fold *f)
         }
         for (size_t k = 0; k < f->classes[0] && media && c->extra == LS_CONTRACT_AT_LEAST_ONE; k++)
             f->class_allowed[n * f->classes[0] + k] = counted[n * f->classes[0] + k];
+        for (size_t k = 0; k < f->classes[0] && f->crowded[0]; k++)
+            f->class_allowed[n * f->classes[0] + k] &= !f->crowded[0][n * f->classes[0] + k];
     }
 }
 
@@ -165,6 +187,7 @@ enum ls_code ls_fold_open(struct ls_fold *f, const struct ls_system *s, struct l
     if (rc != LS_OK)
         return rc;
     fold_comms(f);
+    find_crowds(f);
     allow_classes(f);
     f->digests = ls_digests_open(s->replica->tables, arena);
     return LS_OK;
@@ -287,7 +310,7 @@ static void make_agents(const struct ls_fold *f, uint32_t node, uint32_t klass, 
                     up->child = (uint32_t)t->agents[i];
                 for (uint32_t k = 0; k < n; k++)
                     for (uint32_t q = 0; q < f->classes[i]; q++) {
-                        if (inside[q] != up->klass)
+                        if (inside[q] != up->klass || (f->crowded[i] && f->crowded[i][node * f->classes[i] + q]))
                             continue;
                         if (fill)
                             t->agent[i][t->agents[i]++] = (struct ls_agent){ .parent = a, .place = p->first + k, .klass = q };
@@ -591,34 +614,40 @@ enum ls_code ls_fold_round(struct ls_fold *f, uint32_t node, uint32_t macro, uin
     return LS_OK;
 }
 
-/* The first leaf of each distinct program below an agent, or agents with distinct sets of them: what `key` lists. */
-static uint32_t key_of(const struct ls_fold *f, const struct ls_tree *t, size_t level, uint32_t agent, struct ls_intern *keys)
+/* What decides the outcome of an agent's part of a round: a program, or a set of such keys. LS_NO_ID: all its leaves are absent. */
+static uint32_t key_of(const struct ls_fold *f, const struct ls_tree *t, size_t level, uint32_t agent, const bool *absent, struct ls_intern *keys)
 {
     ls_word_vec word = { 0 };
     if (level == last(f)) {
+        if (absent && absent[agent])
+            return LS_NO_ID;
         ls_push(&word, UINT32_MAX); /* told apart from sets */
         for (size_t y = 0; y < f->roles; y++)
             ls_push(&word, t->digest[agent * f->roles + y]->id);
     } else {
         const struct ls_agent *a = &t->agent[level][agent];
-        for (uint32_t k = 0; k < a->children; k++)
-            ls_push(&word, key_of(f, t, level + 1, a->child + k, keys));
+        for (uint32_t k = 0; k < a->children; k++) {
+            uint32_t key = key_of(f, t, level + 1, a->child + k, absent, keys);
+            if (key != LS_NO_ID)
+                ls_push(&word, key);
+        }
         word.count = ls_words_sort(word.at, word.count);
     }
-    uint32_t id = ls_intern_put(keys, word.at, word.count);
+    uint32_t id = word.count ? ls_intern_put(keys, word.at, word.count) : LS_NO_ID;
     ls_vec_release(&word);
     return id;
 }
 
 uint32_t ls_fold_key(const struct ls_fold *f, const struct ls_tree *t, struct ls_intern *keys)
 {
-    return key_of(f, t, 0, 0, keys);
+    return key_of(f, t, 0, 0, NULL, keys);
 }
 
 struct kept { uint32_t *agent[LS_LEVELS_MAX]; size_t count[LS_LEVELS_MAX]; };
 
 /* Keeps one agent of each key below a kept parent. */
-static void keep(const struct ls_fold *f, const struct ls_tree *t, size_t level, uint32_t agent, struct ls_intern *keys, struct kept *k)
+static void keep(const struct ls_fold *f, const struct ls_tree *t, size_t level, uint32_t agent, const bool *absent, struct ls_intern *keys,
+                 struct kept *k)
 {
     k->agent[level][k->count[level]++] = agent;
     if (level == last(f))
@@ -626,26 +655,27 @@ static void keep(const struct ls_fold *f, const struct ls_tree *t, size_t level,
     const struct ls_agent *a = &t->agent[level][agent];
     ls_word_vec seen = { 0 };
     for (uint32_t i = 0; i < a->children; i++) {
-        uint32_t key = key_of(f, t, level + 1, a->child + i, keys);
-        bool old = false;
+        uint32_t key = key_of(f, t, level + 1, a->child + i, absent, keys);
+        bool old = key == LS_NO_ID;
         for (size_t j = 0; j < seen.count && !old; j++)
             old = seen.at[j] == key;
         if (old)
             continue;
         ls_push(&seen, key);
-        keep(f, t, level + 1, a->child + i, keys, k);
+        keep(f, t, level + 1, a->child + i, absent, keys, k);
     }
     ls_vec_release(&seen);
 }
 
-void ls_fold_job(const struct ls_fold *f, const struct ls_tree *t, struct ls_arena *arena, struct ls_job *out, const uint32_t **leaf)
+void ls_fold_job(const struct ls_fold *f, const struct ls_tree *t, const bool *absent, struct ls_arena *arena, struct ls_job *out,
+                 const uint32_t **leaf)
 {
     struct ls_intern keys = { 0 };
     struct kept k = { 0 };
     size_t l = last(f);
     for (size_t i = 0; i <= l; i++)
         k.agent[i] = LS_NEW(arena, uint32_t, t->agents[i]);
-    keep(f, t, 0, 0, &keys, &k);
+    keep(f, t, 0, 0, absent, &keys, &k);
     ls_intern_release(&keys);
     size_t leaves = k.count[l], ranks = leaves * f->roles;
     *leaf = k.agent[l];

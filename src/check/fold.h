@@ -49,6 +49,7 @@ struct ls_fold {
     const uint32_t *class_of[LS_LEVELS_MAX];  /* [letters]; dense; the last level's is the identity */
     size_t classes[LS_LEVELS_MAX];
     bool *class_allowed;   /* [nodes][classes of level 0] */
+    bool *crowded[LS_LEVELS_MAX]; /* [nodes][classes of the level]: AT_MOST: more replicas would hold media than may; NULL else */
     uint32_t *folded;      /* [roles][comms]: folded communicator of a role, or LS_NO_ID */
     size_t foldeds;
     uint32_t *comm_of;     /* [foldeds] */
@@ -83,7 +84,8 @@ uint32_t ls_fold_successor(const struct ls_fold *f, const struct ls_tree *t, uin
 /* The round as a job: one replica per distinct program and scope. *key names what decides its outcome; equal keys, equal
  * outcomes. `keys` is shared by the rounds of one fold. */
 uint32_t ls_fold_key(const struct ls_fold *f, const struct ls_tree *t, struct ls_intern *keys);
-/* *leaf: the leaf agent that each replica of the job stands for. */
-void ls_fold_job(const struct ls_fold *f, const struct ls_tree *t, struct ls_arena *arena, struct ls_job *out, const uint32_t **leaf);
+/* *leaf: the leaf agent that each replica of the job stands for. `absent` [leaf agents], or NULL: those that take no part. */
+void ls_fold_job(const struct ls_fold *f, const struct ls_tree *t, const bool *absent, struct ls_arena *arena, struct ls_job *out,
+                 const uint32_t **leaf);
 
 #endif

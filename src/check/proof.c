@@ -1,6 +1,7 @@
 #include "check/proof.h"
 
 #include "check/late.h"
+#include "check/merged.h"
 #include "check/unfold.h"
 #include "check/witness.h"
 
@@ -139,6 +140,56 @@ static enum ls_code problem_in_replica(struct prover *p, uint32_t at, uint32_t k
     return rc;
 }
 
+/* A contract may bound how many replicas hold media in a round. Words need no more than one of them next to others, so words that agree at
+ * all agree here; a wait cycle may need more. A run maps into the fold with the leaf agents that its replicas stand for, of which at most
+ * `bound` hold media: where every choice of so many completes, the run does. *done: all of them were tried, and complete. */
+static enum ls_code run_few(struct prover *p, const struct ls_tree *t, struct ls_arena *scratch, bool *done)
+{
+    enum { CHOICES_MAX = 2000 };
+    const struct ls_contract *c = &p->fold.system->contract;
+    const size_t leaves = t->agents[p->fold.levels - 1];
+    size_t media = 0, choices = 0;
+    bool *absent = LS_NEW(scratch, bool, leaves);
+    uint32_t *holds = LS_NEW(scratch, uint32_t, leaves), *chosen = LS_NEW(scratch, uint32_t, c->bound + 1);
+    *done = false;
+    if (c->extra != LS_CONTRACT_AT_MOST)
+        return LS_OK;
+    for (uint32_t a = 0; a < leaves; a++) {
+        uint32_t letter = t->agent[p->fold.levels - 1][a].klass; /* the last level's classes are the letters */
+        if (letter < 64 && (c->media >> letter & 1))
+            holds[media++] = a;
+    }
+    if (media <= c->bound || media == leaves)
+        return LS_OK;
+    for (uint32_t i = 0; i < c->bound; i++)
+        chosen[i] = i;
+    for (bool more = true; more;) {
+        struct ls_arena_mark mark = ls_arena_mark(scratch);
+        struct ls_job job;
+        const uint32_t *leaf;
+        struct ls_outcome outcome = { 0 };
+        for (size_t i = 0; i < media; i++)
+            absent[holds[i]] = true;
+        for (size_t i = 0; i < c->bound; i++)
+            absent[holds[chosen[i]]] = false;
+        ls_fold_job(&p->fold, t, absent, scratch, &job, &leaf);
+        enum ls_code rc = ls_machine_run(&job, &p->run, scratch, &outcome, p->err);
+        ls_arena_rewind(scratch, mark);
+        p->out->machine_runs++;
+        p->work += t->ops;
+        if (rc != LS_OK || outcome.verdict != LS_SAFE || ++choices > CHOICES_MAX)
+            return rc;
+        size_t i = c->bound; /* the next choice in order */
+        while (i > 0 && chosen[i - 1] == media - c->bound + i - 1)
+            i--;
+        more = i > 0;
+        for (size_t k = i; more && k <= c->bound; k++)
+            chosen[k - 1] = k == i ? chosen[k - 1] + 1 : chosen[k - 2] + 1;
+    }
+    *done = true;
+    return LS_OK;
+}
+
 /* Words agree, nothing is late: one run of the machine decides the round. */
 static enum ls_code run_round(struct prover *p, uint32_t at, uint32_t klass, const struct ls_tree *t, struct ls_arena *scratch)
 {
@@ -150,7 +201,7 @@ static enum ls_code run_round(struct prover *p, uint32_t at, uint32_t klass, con
     struct ls_job job;
     const uint32_t *leaf;
     struct ls_outcome outcome;
-    ls_fold_job(&p->fold, t, scratch, &job, &leaf);
+    ls_fold_job(&p->fold, t, NULL, scratch, &job, &leaf);
     enum ls_code rc = ls_machine_run(&job, &p->run, scratch, &outcome, p->err);
     if (rc != LS_OK)
         return rc;
@@ -159,6 +210,11 @@ static enum ls_code run_round(struct prover *p, uint32_t at, uint32_t klass, con
         p->checked.at[key] = 1;
         return LS_OK;
     }
+    bool few = false;
+    if (!t->concrete && !t->p2p)
+        rc = run_few(p, t, scratch, &few);
+    if (rc != LS_OK || few)
+        return rc;
     if (t->concrete || (t->p2p && outcome.a.rank != LS_NO_ID && outcome.cycle_count == 0))
         return problem_in_replica(p, at, klass, t, t->concrete ? 0 : leaf[outcome.a.rank / p->fold.roles]);
     return problem_in_round(p, at, klass, t);
@@ -309,6 +365,17 @@ static enum ls_code order_of_one(struct prover *p)
     return rc;
 }
 
+/* With more of them, a common order of all that spans replicas will do, however late a replica is. */
+static enum ls_code common_order(struct prover *p, const char *otherwise)
+{
+    struct ls_merged m;
+    struct ls_proof all = { 0 };
+    ls_merge(p->fold.system, p->arena, &m);
+    enum ls_code rc = ls_prove_with(&m.system, p->o, p->arena, &all, p->err);
+    ls_merged_close(&m);
+    return rc == LS_OK && all.end != LS_PROOF_SAFE ? limit(p, otherwise) : rc;
+}
+
 static enum ls_code look_at_windows(struct prover *p, const struct ls_late_options *o)
 {
     struct ls_late_found hit;
@@ -355,7 +422,8 @@ static enum ls_code late_ops(struct prover *p)
     if (!late.bounded || late.window > WINDOW_MAX) {
         if (late.spanning <= 1 && p->fold.system->free_dims)
             return order_of_one(p);
-        return limit(p, late.bounded ? "operations that stay late for too many rounds" : "an operation that may stay late for ever");
+        const char *what = late.bounded ? "operations that stay late for too many rounds" : "an operation that may stay late for ever";
+        return p->fold.system->free_dims ? common_order(p, what) : limit(p, what);
     }
     p->out->window = o.window = late.window;
     return look_at_windows(p, &o);

@@ -294,6 +294,72 @@ Test(cases, c12_late_for_ever)
     case_close(&c);
 }
 
+/* Choice 1 issues both A and B in a microbatch, the others at the step end: late for ever, too. */
+static void late_pair(struct ls_case *c, const char *early, const char *at_end, bool apart)
+{
+    case_open(c, RS, 2, 2, 2, 1);
+    case_comm(c, 'A', apart ? S : RS, "0");
+    case_comm(c, 'B', apart ? R : RS, "0");
+    case_driver(c, "0:0,1 1:2 0*:0,1");
+    for (size_t z = 0; z < 2; z++) {
+        case_step(c, 0, 0, z, (uint32_t)z, z ? early : "", NULL);
+        case_step(c, 1, 0, z, 1, "", NULL);
+        case_step(c, 0, 1, z, 0, at_end, NULL);
+        case_step(c, 1, 1, z, 0, "", NULL);
+    }
+}
+
+Test(cases, late_for_ever_in_one_order)
+{
+    struct ls_case c;
+    for (int apart = 0; apart < 2; apart++) {
+        late_pair(&c, "A;B", "A;B", apart);
+        proved(&c);
+        case_close(&c);
+        late_pair(&c, "A B", "A B", apart);
+        proved(&c);
+        case_close(&c);
+        late_pair(&c, "A;B", "B;A", apart);
+        refuted(&c, LS_HANG, 2, 2, 2);
+        case_close(&c);
+        late_pair(&c, "A B", "B A", apart); /* no order at all: safe, but there is no common one */
+        struct ls_check_result r = check(&c);
+        cr_assert_eq(r.verdict, LS_UNDECIDED);
+        case_close(&c);
+    }
+}
+
+static void at_most(struct ls_case *c, size_t bound, uint64_t media)
+{
+    case_open(c, S, 1, 1, 3, 1);
+    case_comm(c, 'A', S, "0");
+    case_comm(c, 'B', S, "0");
+    case_step(c, 0, 0, 0, 0, "A B", NULL);
+    case_step(c, 0, 0, 1, 0, "A;B", NULL);
+    case_step(c, 0, 0, 2, 0, "B;A", NULL);
+    c->system.contract.extra = LS_CONTRACT_AT_MOST;
+    c->system.contract.bound = bound;
+    c->system.contract.media = media;
+}
+
+/* Choices 1 and 2 hang each other; where one replica at most takes either, they never meet, at any size. */
+Test(cases, at_most_so_many)
+{
+    struct ls_case c;
+    at_most(&c, 1, 6);
+    proved(&c);
+    case_close(&c);
+    at_most(&c, 2, 6);
+    refuted(&c, LS_HANG, 1, 2, 1);
+    case_close(&c);
+    at_most(&c, 1, 4); /* only the third choice is counted: one replica that takes it is enough */
+    refuted(&c, LS_HANG, 1, 2, 1);
+    case_close(&c);
+    at_most(&c, 0, 6);
+    proved(&c);
+    case_close(&c);
+}
+
 Test(cases, c13_start_order)
 {
     struct ls_case c;

@@ -34,7 +34,7 @@ static bool rounds_agree(const struct ls_system *s, uint64_t seed, struct ls_are
             struct ls_order order;
             const struct ls_tree *one = &t;
             struct ls_run_options run = { .level = (enum ls_level)s->level };
-            ls_fold_job(&f, &t, arena, &job, &leaf);
+            ls_fold_job(&f, &t, NULL, arena, &job, &leaf);
             if (ls_machine_run(&job, &run, arena, &outcome, NULL) != LS_OK)
                 return false;
             ls_order_check(&f, &one, 1, s->level == LS_L1, arena, &order);
