@@ -10,6 +10,7 @@
 #include "check/proof.h"
 #include "cli/files.h"
 #include "golden.h"
+#include "random_scenario.h"
 #include "random_system.h"
 #include "scenario/scenario.h"
 
@@ -333,6 +334,67 @@ Test(certificate, catalogue)
     cr_assert(certified >= 20 && rejected >= 100);
     ls_vec_release(&paths);
     ls_arena_release(&list);
+}
+
+/* Random scenarios: real programs, some with loops, expert groups or DDP. LS_CERTIFICATES says how many are certified (30). */
+Test(certificate, random_scenarios)
+{
+    enum { LOOPS, EXPERTS, DDP, PARTS, OPS_MAX = 120 };
+    static const char *const part[] = { "loops or metrics", "expert groups", "DDP" };
+    struct sum sum = { 0 };
+    size_t certified = 0, refused = 0, of[PARTS] = { 0 }, rejected[PARTS] = { 0 }, runs = 0;
+    const char *wish = getenv("LS_CERTIFICATES");
+    const size_t wanted = wish ? strtoul(wish, NULL, 10) : 30;
+    for (uint64_t seed = 1; certified < wanted || !of[EXPERTS] || !of[DDP]; seed++) {
+        struct ls_arena arena;
+        struct ls_names *names = ls_names_open();
+        struct ls_scenario s;
+        struct ls_compiled compiled;
+        struct ls_variant variant = LS_AS_WRITTEN;
+        struct ls_certificate c;
+        struct ls_proof proof = { 0 };
+        struct ls_error err = { 0 };
+        struct ls_str text = { 0 };
+        random_scenario(seed, &text);
+        ls_arena_init(&arena, 0);
+        cr_assert_eq(ls_scenario_read(ls_str_text(&text), text.length, "random.yaml", &arena, names, &s, &err), LS_OK, "%s", err.text);
+        cr_assert_eq(ls_scenario_compile(&s, &variant, true, &compiled, &err), LS_OK, "%s", err.text);
+        if (!compiled.refusal.rule)
+            cr_assert_eq(ls_prove(&compiled.system, 0, &arena, &proof, &err), LS_OK, "%s", err.text);
+        if (!compiled.refusal.rule && proof.end == LS_PROOF_SAFE) {
+            enum ls_code rc = ls_certificate_make(&compiled.system, s.name, 0, &arena, &c, &err);
+            cr_assert(rc == LS_OK || rc == LS_EUNDECIDED, "%s: %s", s.name, err.text);
+            const bool is[] = { s.loop.present || s.step.metrics, s.mesh.ep > 1, s.ddp.present };
+            size_t most = 0;
+            for (size_t p = 0; rc == LS_OK && p < c.programs; p++)
+                most = c.program[p].ops > most ? c.program[p].ops : most;
+            refused += rc != LS_OK;
+            if (rc == LS_OK && most < OPS_MAX) { /* the second checker looks at all pairs of ops */
+                struct sum before = sum;
+                certified++;
+                cr_assert_eq(verify(&c), 0, "%s", s.name);
+                cr_assert(certificate_valid(&c), "%s", s.name);
+                cr_assert(!certificate_fails(&c, seed, &runs), "%s", s.name);
+                for (int k = 0; k < CHANGE_COUNT; k++)
+                    change_and_compare(&c, (enum change)k, seed * 100 + (uint64_t)k, s.name, &sum);
+                for (int p = 0; p < PARTS; p++) {
+                    of[p] += is[p];
+                    for (int k = 0; is[p] && k < CHANGE_COUNT; k++)
+                        rejected[p] += sum.rejected[k] - before.rejected[k];
+                }
+            }
+        }
+        ls_compiled_release(&compiled);
+        ls_str_release(&text);
+        ls_names_close(names);
+        ls_arena_release(&arena);
+    }
+    print_sum("random scenarios", &sum);
+    printf("certificates: %zu random scenarios certified and accepted, %zu proved but not expressible\n", certified, refused);
+    for (int p = 0; p < PARTS; p++) {
+        printf("  with %s: %zu certificates, %zu changed ones rejected\n", part[p], of[p], rejected[p]);
+        cr_assert(rejected[p] > 0);
+    }
 }
 
 /* Cut and garbled files end with status 1 or 3, never in a crash. */
