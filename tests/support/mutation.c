@@ -631,7 +631,7 @@ static bool mutate_base(struct base *b)
 static bool with_sizes(struct base *b, size_t ops_max, struct ls_error *err)
 {
     struct ls_variant as_written = LS_AS_WRITTEN;
-    size_t shard = b->random % 3 ? 2 : 3;
+    size_t shard = b->s.kind != LS_PLAN_RAW && b->s.mesh.ep > 1 ? 2 * b->s.mesh.ep : b->random % 3 ? 2 : 3; /* beside expert groups: two of them */
     if (b->s.kind != LS_PLAN_RAW && b->sized.mesh.shard == LS_SIZE_ANY)
         b->sized.mesh.shard = shard;
     if (b->s.kind != LS_PLAN_RAW && b->sized.mesh.replicate == LS_SIZE_ANY)
