@@ -172,7 +172,8 @@ static void finish(struct walk *w, const struct ls_op *op, const struct meeting 
             uint32_t q = param_of(w, p->items[i]);
             if (q == LS_NO_ID)
                 continue;
-            uint64_t *to = value(w, op->kind == LS_OP_ALL_REDUCE ? w->done : w->partial, m->rank[j], q);
+            uint64_t *table = op->kind != LS_OP_ALL_REDUCE ? w->partial : op->held ? w->input : w->done;
+            uint64_t *to = value(w, table, m->rank[j], q); /* held: of a bucket, which is copied out */
             add_scaled(w, to, m->sum + i * w->width, factor);
             w->waiting[m->rank[j] * w->params + q]--;
         }
@@ -200,7 +201,7 @@ static void deposit(struct walk *w, uint32_t rank, const struct ls_op *op)
         uint64_t *in = value(w, w->input, rank, q), *part = value(w, w->partial, rank, q);
         add_scaled(w, m->sum + i * w->width, in, 1);
         memset(in, 0, w->width * sizeof *in);
-        if (op->kind == LS_OP_ALL_REDUCE) { /* what the shards' reductions left, also of earlier microbatches */
+        if (op->kind == LS_OP_ALL_REDUCE && !op->held) { /* what the shards' reductions left, also of earlier microbatches */
             add_scaled(w, m->sum + i * w->width, part, 1);
             memset(part, 0, w->width * sizeof *part);
         }
@@ -305,6 +306,8 @@ static bool advance(struct walk *w, uint32_t rank)
     for (; w->segment[rank] < r->count; w->segment[rank]++, w->op[rank] = 0, moved = true)
         for (const struct ls_segment *s = r->segment[w->segment[rank]]; w->op[rank] < s->count; w->op[rank]++, moved = true) {
             const struct ls_op *op = &s->op[w->op[rank]];
+            if (is_alone(op) && op->held && must_wait(w, rank, op))
+                return moved;
             if (is_share(op) || is_copy(op) || is_alone(op)) {
                 const struct ls_payload *p = payload_of(w, op);
                 for (size_t i = 0; i < p->count; i++) {

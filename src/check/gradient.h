@@ -7,6 +7,7 @@
  *   copy_in, pass B, payload P       moves the accumulated shares of P's items into the reduction buffer of op.unit
  *   reduce_scatter, all_reduce (unit, payload P)   combines the members' buffers of that unit
  *   compute, pass B, factor 0        what was reduced so far of P's items is overwritten
+ *   copy_out, pass B, payload P      a unit's buffer that nobody else has a part of; held: what an all_reduce has left in a bucket
  *   compute, pass OPT, factor        scales what the step will find
  *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
  *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do).

@@ -163,6 +163,7 @@ static enum ls_code compare(const struct ls_cli *cli, const char *path, struct o
         rc = simulate(s, o, r, err);
     if (rc != LS_OK || ls_interrupted)
         return rc;
+    ls_interrupts_hold(); /* up to here nothing exists but memory */
     ls_summary_of(r, arena, summary);
     rc = ls_comparison_render(r, summary, true, !o->no_report, arena, &files, err);
     return rc != LS_OK || ls_interrupted ? rc : ls_folder_write(o->out, files.at, files.count, o->overwrite, err);
@@ -188,8 +189,6 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         return ls_usage(cli, "compare takes one FILE");
     if (read_options(cli, &o, &err) != LS_OK)
         return ls_report(cli, &err);
-    struct ls_interrupt signals;
-    ls_interrupt_open(&signals);
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
     enum ls_code rc = compare(cli, argv[0], &o, &arena, names, &r, &s, &err);
@@ -214,9 +213,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     ls_str_release(&text);
     ls_names_close(names);
     ls_arena_release(&arena);
-    ls_interrupt_close(&signals);
-    if (ls_interrupted) /* nothing was written */
-        raise(ls_interrupted);
+    ls_interrupts_end(); /* nothing was written */
     return status;
 }
 

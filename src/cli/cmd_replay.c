@@ -192,6 +192,7 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     rc = ls_replay_assignment(&r->compiled, steps, o->seed, arena, &r->assignment, err);
     if (rc == LS_OK)
         rc = ls_system_job(&r->compiled.system, &r->assignment, arena, &r->job, err);
+    ls_interrupts_hold();
     if (rc == LS_OK)
         rc = ls_processes_enter(cli, p, r->job.ranks, err);
     if (rc != LS_OK || p->delegated)
@@ -207,6 +208,7 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     rc = r->trained ? train(s, o, vlm, &e, arena, r, err) : ls_replay_run(&r->setup, &e, gradients, arena, &r->seen, err);
     if (rc != LS_OK || r->seen.observed.interrupted || !o->against || p->silent)
         return rc;
+    ls_interrupts_release(); /* no rank runs any more */
     rc = ls_replay_predict(&r->setup, &e, gradients, arena, &r->predicted, err);
     if (rc != LS_OK)
         return rc;
@@ -237,8 +239,6 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         return ls_usage(cli, "replay takes one FILE");
     if (read_options(cli, &o, &err) != LS_OK)
         return ls_report(cli, &err);
-    struct ls_interrupt signals;
-    ls_interrupt_open(&signals);
     ls_arena_init(&arena, 0);
     struct ls_names *names = ls_names_open();
     enum ls_code rc = ls_processes_open(cli, &p, &ls_interrupted, &err);
@@ -271,12 +271,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     ls_str_release(&r.difference);
     ls_names_close(names);
     ls_arena_release(&arena);
-    ls_interrupt_close(&signals);
-    if (ls_interrupted) { /* every thread has ended */
-        if (p.processes == 1) /* of several, this may be the only one that is told: the others end with mpirun */
-            fprintf(stderr, "lockstep: replay: interrupted%s; every rank has ended\n", ended);
-        raise(ls_interrupted);
-    }
+    if (ls_interrupted && p.processes == 1) /* every thread has ended; of several processes, this may be the only one that is told: the others end with mpirun */
+        fprintf(stderr, "lockstep: replay: interrupted%s; every rank has ended\n", ended);
+    ls_interrupts_end();
     return ls_processes_status(&p, status);
 }
 

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,11 @@ enum ls_code ls_write_file(const char *path, const char *text, size_t length, st
     char *real = realpath(path, NULL); /* NULL for a new file: then the name itself is the place */
     const char *target = real ? real : path;
     struct ls_str name = { 0 };
+    sigset_t ends, before;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ends, &before); /* or the temporary file would stay */
     ls_str_printf(&name, "%s.XXXXXX", target);
     int fd = mkstemp(name.text);
     enum ls_code rc = LS_OK;
@@ -104,6 +110,7 @@ enum ls_code ls_write_file(const char *path, const char *text, size_t length, st
         rc = ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
         ls_str_release(&name);
         free(real);
+        sigprocmask(SIG_SETMASK, &before, NULL);
         return rc;
     }
     for (size_t done = 0; done < length && rc == LS_OK;) {
@@ -127,5 +134,6 @@ enum ls_code ls_write_file(const char *path, const char *text, size_t length, st
         unlink(name.text);
     ls_str_release(&name);
     free(real);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     return rc;
 }

@@ -1,20 +1,33 @@
 #include "cli/interrupt.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 volatile sig_atomic_t ls_interrupted;
+static struct sigaction before[2];
+static bool held;
+static const int caught[] = { SIGINT, SIGTERM };
 
 static void on_signal(int signal_number) { ls_interrupted = signal_number; }
 
-void ls_interrupt_open(struct ls_interrupt *x)
+void ls_interrupts_hold(void)
 {
     struct sigaction act = { .sa_handler = on_signal };
-    sigaction(SIGINT, &act, &x->old_int);
-    sigaction(SIGTERM, &act, &x->old_term);
+    for (size_t i = 0; i < 2 && !held; i++)
+        sigaction(caught[i], &act, &before[i]);
+    held = true;
 }
 
-void ls_interrupt_close(const struct ls_interrupt *x)
+void ls_interrupts_release(void)
 {
-    sigaction(SIGINT, &x->old_int, NULL);
-    sigaction(SIGTERM, &x->old_term, NULL);
+    for (size_t i = 0; i < 2 && held; i++)
+        sigaction(caught[i], &before[i], NULL);
+    held = false;
+}
+
+void ls_interrupts_end(void)
+{
+    ls_interrupts_release();
+    if (ls_interrupted)
+        raise(ls_interrupted);
 }

@@ -1,14 +1,13 @@
-/* src/cli/interrupt.h -- SIGINT and SIGTERM while a command runs: it notices, ends every thread and process that it started, and then dies of
- * the signal, so that a shell sees it. */
+/* src/cli/interrupt.h -- SIGINT and SIGTERM while ranks run or files are written: a flag, so that every rank can end and nothing is
+ * left half-written. At any other time (compiling, checking) they end the process at once, as they do by themselves. */
 #ifndef LS_CLI_INTERRUPT_H
 #define LS_CLI_INTERRUPT_H
 
 #include <signal.h>
 
-extern volatile sig_atomic_t ls_interrupted; /* the signal that came; 0: none */
-
-struct ls_interrupt { struct sigaction old_int, old_term; };
-void ls_interrupt_open(struct ls_interrupt *x);
-void ls_interrupt_close(const struct ls_interrupt *x); /* handlers as before; a signal that came is still in ls_interrupted: raise() it */
+extern volatile sig_atomic_t ls_interrupted; /* the signal that came while they were held, else 0 */
+void ls_interrupts_hold(void);
+void ls_interrupts_release(void);            /* also when not held */
+void ls_interrupts_end(void);                /* releases; dies of a signal that came, so that a shell sees it */
 
 #endif

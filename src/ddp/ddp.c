@@ -235,26 +235,44 @@ static void pre_forward(struct making *m, bool gradient)
     m->now.sync_buffers = gradient && m->round->gradient_sync;
 }
 
+/* Which parameters a bucket holds, by name, and how many elements. */
+static const uint32_t *bucket_items(struct making *m, size_t b, size_t *count, uint64_t *elements)
+{
+    const struct ls_ddp_buckets *all = m->bucket;
+    *count = all->first[b + 1] - all->first[b];
+    *elements = 0;
+    uint32_t *name = LS_NEW(m->c->arena, uint32_t, *count);
+    for (size_t i = 0; i < *count; i++) {
+        const struct ls_param *p = &m->c->in.model->param[all->param[all->first[b] + i]];
+        name[i] = p->name;
+        *elements += p->elements;
+    }
+    return name;
+}
+
+static uint32_t bucket_payload(struct making *m, size_t b)
+{
+    size_t count;
+    uint64_t elements;
+    char text[48];
+    const uint32_t *name = bucket_items(m, b, &count, &elements);
+    snprintf(text, sizeof text, "bucket %zu", b);
+    return ls_tables_payload(m->c->in.tables, text, name, count, elements);
+}
+
 static void reduce_bucket(struct making *m, size_t b)
 {
     struct compiler *c = m->c;
-    const struct ls_ddp_buckets *all = m->bucket;
-    size_t count = all->first[b + 1] - all->first[b];
-    uint32_t *name = LS_NEW(c->arena, uint32_t, count);
-    uint64_t elements = 0;
+    size_t count;
+    uint64_t elements;
     char text[48];
-    for (size_t i = 0; i < count; i++) {
-        const struct ls_param *p = &c->in.model->param[all->param[all->first[b] + i]];
-        name[i] = p->name;
-        elements += p->elements;
-    }
-    snprintf(text, sizeof text, "bucket %zu", b);
-    uint32_t payload = ls_tables_payload(c->in.tables, text, name, count, elements);
-    emit(m, LS_OP_COPY_IN, D)->payload = payload;
+    const uint32_t *name = bucket_items(m, b, &count, &elements);
+    emit(m, LS_OP_COPY_IN, D)->payload = bucket_payload(m, b);
     snprintf(text, sizeof text, "bucket ready %zu", b);
     record_and_wait(m, text, D, S);
     snprintf(text, sizeof text, "bucket %zu", b);
-    talk(m, LS_OP_ALL_REDUCE, S, c->in.model->param[all->param[all->first[b]]].dtype, elements, text, name, count);
+    talk(m, LS_OP_ALL_REDUCE, S, c->in.model->param[m->bucket->param[m->bucket->first[b]]].dtype, elements, text, name, count);
+    m->ops.at[m->ops.count - 1].held = true;
     snprintf(text, sizeof text, "bucket reduced %zu", b);
     emit(m, LS_OP_RECORD, S)->event = ls_tables_event(c->in.tables, text);
 }
@@ -283,13 +301,17 @@ static void mark_ready(struct making *m, uint32_t param)
                 m->pending[k]--;
 }
 
-/* The end of backward: the computation waits for every reduction. */
+/* The end of backward: the computation waits for every reduction, and gradients are what arrived. */
 static void finalize(struct making *m)
 {
     for (size_t b = 0; b < m->bucket->count; b++) {
         char text[48];
         snprintf(text, sizeof text, "bucket reduced %zu", b);
         emit(m, LS_OP_WAIT, D)->event = ls_tables_event(m->c->in.tables, text);
+        uint32_t payload = bucket_payload(m, b);
+        struct ls_op *op = emit(m, LS_OP_COPY_OUT, D);
+        op->payload = payload;
+        op->held = true;
     }
 }
 

@@ -97,6 +97,7 @@ struct ls_op {
     uint8_t stream;     /* in-order queue of the rank, from 0; ignored by host-only kinds */
     uint8_t layout;     /* enum ls_layout */
     bool blocking;      /* the host thread waits until the op is done (always, at L1) */
+    bool held;          /* all_reduce: what arrives stays where it was copied in, until a copy_out of the same payload, held too */
     uint16_t comm;      /* index into ls_tables.comm; collectives and point to point only */
     uint16_t slots;     /* kernel slots held while running, for L3; 0 means the kind's default (1 for collectives) */
     uint32_t fused;     /* ops of one NCCL group, coalesced call or batched p2p share a number > 0; 0: alone */

@@ -195,7 +195,7 @@ uint64_t ls_segment_hash(const struct ls_op *op, size_t count)
     uint64_t h = ls_hash_mix(0, count);
     for (size_t i = 0; i < count; i++, op++) {
         h = ls_hash_mix(h, (uint64_t)op->kind | (uint64_t)op->dtype << 8 | (uint64_t)op->reduce << 16 |
-                               (uint64_t)op->thread << 24 | (uint64_t)op->stream << 32 | (uint64_t)op->blocking << 40 |
+                               (uint64_t)op->thread << 24 | (uint64_t)op->stream << 32 | (uint64_t)op->blocking << 40 | (uint64_t)op->held << 41 |
                                (uint64_t)op->comm << 48);
         h = ls_hash_mix(h, (uint64_t)op->slots | (uint64_t)op->layout << 16 | (uint64_t)op->fused << 32);
         h = ls_hash_mix(h, op->count);

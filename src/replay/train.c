@@ -333,6 +333,15 @@ static enum ls_code share_clock(struct clock *k, struct ls_world *w, uint64_t ze
     return rc;
 }
 
+/* Where the program reduces no norm: from what the ranks hold, added up as a reduction would. */
+static double norm_of_shards(const struct ls_train_case *c, const struct ls_nn_train *t, uint32_t segment, size_t ranks)
+{
+    float sum = 0;
+    for (size_t r = 0; r < c->setup->shard && r < ranks; r++)
+        sum += (float)t->square[segment * ranks + r];
+    return sqrt((double)sum);
+}
+
 /* Losses, norm and tokens of the steps that ended. */
 static void take_numbers(const struct ls_train_case *c, const struct ls_nn_train *t, const uint32_t *step_of, struct ls_train *out)
 {
@@ -347,6 +356,8 @@ static void take_numbers(const struct ls_train_case *c, const struct ls_nn_train
             step->loss = labels[0] ? sum[0] / (double)labels[0] : NAN;
             step->eval_loss = labels[1] ? sum[1] / (double)labels[1] : NAN;
             step->norm = t->norm[g * out->ranks];
+            if (isnan(step->norm))
+                step->norm = norm_of_shards(c, t, g, out->ranks);
             memset(sum, 0, sizeof sum);
             memset(labels, 0, sizeof labels);
         }
@@ -390,7 +401,8 @@ enum ls_code ls_train_run(const struct ls_train_case *c, const struct ls_train_o
     for (size_t i = 0; i < b->samples; i++)
         sample[i] = (struct ls_nn_sample){ b->sample[i].text, b->sample[i].images, b->sample[i].videos, b->sample[i].at, b->sample[i].audios };
     struct ls_nn_train t = { .vlm = c->vlm, .sample = sample, .samples = b->samples, .adamw = ls_nn_adamw_default,
-                             .loss = nans(arena, rounds * ranks), .norm = nans(arena, rounds * ranks) };
+                             .loss = nans(arena, rounds * ranks), .norm = nans(arena, rounds * ranks),
+                             .square = nans(arena, rounds * ranks) };
     if (o->adamw)
         t.adamw = *o->adamw;
     else if (!c->scenario->step.clip_grad_norm)

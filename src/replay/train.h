@@ -51,7 +51,7 @@ uint64_t ls_train_bytes(const struct ls_train_case *c);
 struct ls_train_step {
     double loss;                 /* mean over all labels of the step: every rank, every microbatch */
     double eval_loss;            /* the same of the evaluations that the schedule has between the step before and this one's end */
-    double norm;                 /* of the gradients, before clipping; where the program reduces it, or a rank holds all shards */
+    double norm;                 /* of the gradients, before clipping: as the program reduces it, else added up from what ranks hold */
     double seconds;              /* from when the last rank was through with the step before to when the last one is with this */
     uint64_t text_tokens, image_tokens, audio_tokens; /* that enter the decoder, over ranks and microbatches; no padding exists. image_tokens,
                                            audio_tokens: those that stand for pictures, recordings. A dummy's are not among them */

@@ -32,6 +32,10 @@ Test(replay, random_jobs_at_every_level)
 {
     struct replaying t = { 0 };
     struct ls_str why = { 0 };
+    /* Ops parked behind those of a thread that never went on; two threads that use one number for their groups. */
+    static const uint64_t found[] = { 2001244, 3000026, 3001647, 3003966 };
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        cr_assert(replaying_job(&t, found[i], &why), "seed %llu: %s", (unsigned long long)found[i], ls_str_text(&why));
     for (uint64_t seed = 1; seed <= scenarios(600); seed++)
         cr_assert(replaying_job(&t, seed, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
     replaying_print(&t, "random jobs");

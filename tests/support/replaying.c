@@ -56,8 +56,13 @@ static bool run_once(struct replaying *t, const struct ls_engine_setup *setup, c
     t->schedules++;
     t->gradients += r.symbolic.gradients;
     t->elements += r.symbolic.parameters;
-    if (!ls_replay_agrees(setup, &p, &r, why) || !ls_replay_calls(setup, &r, why))
+    if (!ls_replay_agrees(setup, &p, &r, why) || !ls_replay_calls(setup, &r, why)) {
+        const struct ls_symbolic_problem *x = &r.symbolic.problem;
+        if (x->present)
+            ls_str_printf(why, "; rank %u, step %u, '%s'[%llu] is %g, not %g\n", x->rank, x->step, ls_tables_name(setup->job->tables, setup->param[x->param].name),
+                          (unsigned long long)x->element, x->found, x->expected);
         return false;
+    }
     if (!r.memory_equal)
         return wrong(why, "memory", "the peaks of the program and of the engine differ");
     if (t->world && !run_together(t, setup, o, gradients, arena, &r, why))

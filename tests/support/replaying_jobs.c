@@ -22,7 +22,7 @@ static void add_buffers(struct job_builder *b, uint64_t *random)
         for (size_t i = 0; i < b->op[r].count; i++) {
             struct ls_op *o = &b->op[r].at[i];
             bool memory = o->kind == LS_OP_MARK;
-            if (ls_op_uses_comm(o) && group_of(b, o->comm, (uint32_t)r) != 2) /* the vectors have two entries */
+            if (ls_op_uses_comm(o) && (o->kind == LS_OP_COMM_INIT || group_of(b, o->comm, (uint32_t)r) != 2)) /* the vectors have two entries */
                 o->counts = LS_NO_ID;
             if (!memory && (ls_op_is_host(o) || ls_random_below(random, 3) == 0))
                 continue;
@@ -58,6 +58,12 @@ static bool same_races(const struct ls_engine_setup *setup, const struct ls_engi
     *compared += races;
     if (!same)
         ls_str_printf(why, "%zu races predicted, %zu seen, not the same\n", races, r->observed.races);
+    for (size_t k = 0; !same && k < 2; k++)
+        for (size_t i = 0; i < (k ? r->observed.races : races); i++) {
+            const struct ls_race *x = k ? &r->observed.race[i] : &race[i];
+            ls_str_printf(why, "%s %s buffer %u: rank %u, segment %u op %u and segment %u op %u\n", k ? "seen" : "predicted", ls_race_kind_name(x->kind), x->buffer,
+                          x->a.rank, x->a.segment, x->a.op, x->b.segment, x->b.op);
+        }
     return same;
 }
 
@@ -94,6 +100,9 @@ bool replaying_job(struct replaying *t, uint64_t seed, struct ls_str *why)
         t->orders += p.others > 0;
         ok = ls_replay_agrees(&setup, &p, &r, why) && (wish.threads || ls_replay_calls(&setup, &r, why)) && /* threads have no common order */
              (level != 1 || same_races(&setup, &o, &r, &arena, &t->races, why));
+        for (size_t k = 0; k < r.observed.outcome.pending_count && !ok; k++)
+            ls_str_printf(why, "\nseen pending: rank %u segment %u op %u, reason %d", r.observed.outcome.pending[k].at.rank, r.observed.outcome.pending[k].at.segment,
+                          r.observed.outcome.pending[k].at.op, (int)r.observed.outcome.pending[k].why);
     }
     if (!ok && strstr(err.text, "not supported by the engine")) { /* fused ops behind another thread's */
         t->unsupported++;

@@ -108,8 +108,8 @@ static bool follow(struct training *j, struct ls_nn_solo *solo, const struct ls_
             return false;
         norm = ls_nn_solo_update(solo);
         const struct ls_train_step *x = &j->t.step[step];
-        bool known = !isnan(x->norm), same = near(x->loss, loss, tolerance->loss, &worst->loss);
-        if (known != (t->adamw.clip > 0 || setup->shard == 1) || !same || (known && !near(x->norm, norm, tolerance->norm, &worst->norm))) {
+        bool same = near(x->loss, loss, tolerance->loss, &worst->loss);
+        if (!same || !near(x->norm, norm, tolerance->norm, &worst->norm)) {
             ls_str_printf(why, "step %zu: loss %.9g, norm %.9g; one process %.9g, %.9g\n%s", step, x->loss, x->norm, loss, norm, ls_str_text(&j->text));
             return false;
         }

@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -417,4 +418,39 @@ Test(train, signals_end_every_rank)
 {
     signalled(SIGINT, NULL);
     signalled(SIGTERM, "--free");
+}
+
+/* While nothing runs yet (compiling, checking, waiting for a comparison), a signal ends the program at once, and leaves no file. */
+static void ends_in_setup(int signal_number, char *const *arguments, const char *file)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stdout);
+        freopen("/dev/null", "w", stderr);
+        execv(LS_BINARY_DIR "/lockstep", arguments);
+        _exit(127);
+    }
+    nanosleep(&(struct timespec){ .tv_nsec = 300 * 1000 * 1000 }, NULL);
+    kill(child, signal_number);
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == signal_number, "%s: status %d", arguments[1], status);
+    cr_expect_lt((double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec), 2.0, "%s", arguments[1]);
+    cr_expect(!file || access(file, F_OK) != 0, "%s left %s", arguments[1], file);
+}
+
+#define ARGUMENTS(...) (char *const[]){ (char *)(uintptr_t) "lockstep", __VA_ARGS__, NULL }
+#define TEXT(s) (char *)(uintptr_t)(s)
+
+Test(train, signals_end_set_up)
+{
+    static const char steps[] = LS_SOURCE_DIR "/scenarios/timing/step-of-4096.yaml", out[] = LS_BINARY_DIR "/interrupted";
+    ends_in_setup(SIGINT, ARGUMENTS(TEXT("replay"), TEXT(steps)), NULL);
+    ends_in_setup(SIGTERM, ARGUMENTS(TEXT("simulate"), TEXT(steps)), NULL);
+    ends_in_setup(SIGINT, ARGUMENTS(TEXT("check"), TEXT(LS_SOURCE_DIR "/scenarios")), NULL);
+    ends_in_setup(SIGTERM, ARGUMENTS(TEXT("compare"), TEXT("--no-report"), TEXT("--out"), TEXT(out), TEXT(LS_SOURCE_DIR "/scenarios/training/qwen3-vl.yaml")),
+                  out);
 }

@@ -277,8 +277,8 @@ static void run_squares(void *args, struct ls_stream *s)
         *q->norm = (double)all;
 }
 
-/* to: where a collective will read the sum; NULL: into x->clip. */
-static enum ls_code launch_squares(struct train *x, struct ls_stream *s, struct ls_tensor to, struct ls_error *err)
+/* to: where a collective will read the sum; NULL: into *norm. */
+static enum ls_code launch_squares(struct train *x, struct ls_stream *s, struct ls_tensor to, double *norm, struct ls_error *err)
 {
     size_t n = x->setup->params, bytes = sizeof(struct squares) + n * sizeof *((struct squares *)0)->of;
     struct squares *q = calloc(1, bytes);
@@ -297,8 +297,8 @@ static enum ls_code launch_squares(struct train *x, struct ls_stream *s, struct 
     }
     q->slices = x->setup->buckets && !to.of ? x->setup->job->ranks : 1;
     q->to = to.of ? (float *)(void *)((char *)to.of->at + to.offset_bytes) : NULL;
-    q->norm = x->clip->at;
-    uses[q->count] = to.of ? to.of : x->clip;
+    q->norm = norm;
+    uses[q->count] = to.of ? to.of : x->clip; /* may be NULL */
     x->device->ops->launch(x->device, s, run_squares, q, bytes, uses, q->count + 1, LS_NO_TAG);
     free(q);
     free(uses);
@@ -419,11 +419,12 @@ static enum ls_code run_step(struct train *x, struct ls_stream *s, struct ls_err
     if (!clipped && x->setup->shard == 1) { /* all there is of the gradients is here */
         rc = need_clip(x, s, err);
         if (rc == LS_OK)
-            rc = launch_squares(x, s, (struct ls_tensor){ 0 }, err);
+            rc = launch_squares(x, s, (struct ls_tensor){ 0 }, x->clip->at, err);
         if (rc == LS_OK)
             launch_factor(x, s, (struct ls_tensor){ 0 });
         clipped = rc == LS_OK;
-    }
+    } else if (!clipped && x->c->square) /* the program says nothing of a norm: whoever watches adds up */
+        rc = launch_squares(x, s, (struct ls_tensor){ 0 }, &x->c->square[x->segment * x->setup->job->ranks + x->rank], err);
     x->steps++;
     for (uint32_t i = 0; i < x->setup->params && rc == LS_OK; i++)
         if (x->trains[i] && !x->stale[i] && x->c->vlm->model->param[i].canonical == i)
@@ -469,7 +470,7 @@ static enum ls_code train_scalar(struct ls_math *m, struct ls_rank *rank, struct
     if (strcmp(what, "grad norm") == 0) {
         rc = need_clip(x, s, err);
         if (rc == LS_OK && !result)
-            return launch_squares(x, s, value, err);
+            return launch_squares(x, s, value, NULL, err);
         if (rc == LS_OK) {
             launch_factor(x, s, value);
             x->norm_reduced = true;
@@ -516,6 +517,8 @@ static void each_result(const struct ls_engine_setup *s, const struct ls_nn_trai
                 see(context, &c->loss[g * s->job->ranks + r], sizeof *c->loss);
             if (c->norm)
                 see(context, &c->norm[g * s->job->ranks + r], sizeof *c->norm);
+            if (c->square)
+                see(context, &c->square[g * s->job->ranks + r], sizeof *c->square);
         }
         for (uint32_t i = 0; i < s->params && c->weight; i++) {
             uint64_t from, count = own_values(s, i, r, &from);

@@ -23,6 +23,7 @@ struct ls_nn_train {
     /* Out, written while the run goes on; NULL: not wanted. */
     double *loss;                /* [segments][ranks] sum over the rank's labels times its scale; rounds without a loss are left alone */
     double *norm;                /* [segments][ranks] of a step's gradients before clipping, in the segment of the optimizer */
+    double *square;              /* [segments][ranks] where nothing reduces a norm: the sum of squares of what the rank holds, there */
     /* In or out: the parameters' final values in float, each rank its rows; [params of the model] of [elements], or NULL. */
     float *const *weight;
 };

@@ -1,7 +1,8 @@
 /* Gradients of parameters in no unit, all-reduced together: DDP's buckets.
  *
  *   copy_in      the gradients of its payload's parameters, one after another, into the bucket; zeros where there is none
- *   all_reduce   the bucket; what arrives becomes the parameters' reduced gradients, or is added to them
+ *   all_reduce   the bucket
+ *   copy_out     what arrived becomes the parameters' reduced gradients, or is added to them
  *   used map     one number per parameter that trains: how many ranks had a gradient for it since the last one. PyTorch leaves .grad of
  *                a parameter that nobody used as it was, so that the optimizer passes it over; only the stream knows
  *
@@ -19,7 +20,7 @@ static const struct ls_payload *payload_of(const struct ls_rank *r, const struct
 
 bool is_bucket(const struct ls_rank *r, const struct ls_op *o)
 {
-    return setup_of(r)->buckets && (o->kind == LS_OP_COPY_IN || o->kind == LS_OP_ALL_REDUCE) && o->unit == LS_NO_ID && o->payload != LS_NO_ID &&
+    return setup_of(r)->buckets && (o->kind == LS_OP_COPY_IN || o->kind == LS_OP_ALL_REDUCE || o->kind == LS_OP_COPY_OUT) && o->unit == LS_NO_ID && o->payload != LS_NO_ID &&
            payload_of(r, o)->count && param_of(r, payload_of(r, o)->items[0]) != LS_NO_ID;
 }
 

@@ -453,8 +453,10 @@ enum ls_code data_local(struct ls_rank *r, size_t op, struct ls_error *err)
     r->moves.count = 0;
     if (o->kind == LS_OP_COMPUTE)
         rc = compute(r, op, err);
-    else if (is_bucket(r, o))
+    else if (is_bucket(r, o) && o->kind == LS_OP_COPY_IN)
         rc = bucket_in(r, o, err);
+    else if (is_bucket(r, o))
+        bucket_out(r, o);
     else if (unit != LS_NO_ID && o->payload == LS_NO_ID && o->kind == LS_OP_COPY_IN)
         gather_in(r, op, unit);
     else if (unit != LS_NO_ID && o->payload == LS_NO_ID)
@@ -526,11 +528,9 @@ enum ls_code data_after(struct ls_rank *r, size_t op, const struct ls_comm_call 
     const struct ls_op *o = r->op[op].op;
     if (unit_of(r, o) != LS_NO_ID && (o->kind == LS_OP_REDUCE_SCATTER || o->kind == LS_OP_ALL_REDUCE))
         return reduced(r, op, err);
-    if (is_bucket(r, o))
-        bucket_out(r, o);
-    else if (is_used_map(r, o))
+    if (is_used_map(r, o))
         used_map_out(r, call);
-    else if (is_scalar(o) && r->math) {
+    else if (!is_bucket(r, o) && is_scalar(o) && r->math) {
         enum ls_code rc = r->math->ops->scalar(r->math, r, call->stream, o, true, call->out, err);
         r->device->ops->free(r->device, call->stream, call->out.of);
         return rc;

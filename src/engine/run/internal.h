@@ -111,7 +111,7 @@ enum ls_code data_before(struct ls_rank *r, size_t op, struct ls_comm_call *call
 enum ls_code data_after(struct ls_rank *r, size_t op, const struct ls_comm_call *call, struct ls_error *err);
 
 /* buckets.c */
-bool is_bucket(const struct ls_rank *r, const struct ls_op *o);   /* copy_in, all_reduce */
+bool is_bucket(const struct ls_rank *r, const struct ls_op *o);   /* copy_in, all_reduce, copy_out */
 bool is_used_map(const struct ls_rank *r, const struct ls_op *o);
 enum ls_code bucket_in(struct ls_rank *r, const struct ls_op *o, struct ls_error *err);
 void bucket_bind(struct ls_rank *r, const struct ls_op *o, struct ls_comm_call *call);

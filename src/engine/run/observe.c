@@ -139,7 +139,8 @@ static bool same_bundle(const struct ls_rank *r, size_t a, size_t b)
     const struct ls_op *x = r->op[a].op, *y = r->op[b].op;
     if (a == b)
         return true;
-    if (!x->fused || x->fused != y->fused || x->stream != y->stream || r->op[a].segment != r->op[b].segment)
+    if (!x->fused || x->fused != y->fused || x->stream != y->stream || x->thread != y->thread || r->op[a].segment != r->op[b].segment ||
+        r->op[a].guard != r->op[b].guard || r->op[a].side != r->op[b].side)
         return false;
     for (size_t i = (a < b ? a : b); i <= (a < b ? b : a); i++) {
         const struct ls_op *o = r->op[i].op;

@@ -196,6 +196,9 @@ void clocks_races(struct ls_rank *r)
     size_t n = r->e->streams, buffers = r->e->job->tables->buffer.count;
     if (!r->clocks)
         return;
+    for (size_t i = 0; i < r->ops; i++) /* issued behind ops that never came */
+        if (r->clocks->host[i] && !r->clocks->start[i] && !ls_op_is_host(r->op[i].op))
+            clocks_append(r, &i, 1);
     struct look k = { .r = r, .c = r->clocks, .t = r->e->job->tables, .use = calloc(buffers + 1, sizeof *k.use),
                       .after = LS_NEW(&r->e->arena, uint32_t, n * n), .count = LS_NEW(&r->e->arena, uint32_t, n) };
     if (!k.use)

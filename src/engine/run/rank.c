@@ -246,7 +246,8 @@ static enum ls_code issue_one(struct ls_rank *r, size_t op, struct ls_error *err
         return LS_OK;
     }
     enum ls_code rc = append_op(r, op, err);
-    return rc == LS_OK && r->parked.count ? unpark(r, err) : rc;
+    /* Behind a decide comes its value's way to the host, before what was parked. */
+    return rc == LS_OK && r->parked.count && r->op[op].op->kind != LS_OP_DECIDE ? unpark(r, err) : rc;
 }
 
 /* The ops fused with the one at `first`; alloc, free and mark do not interrupt a group, they happen before it. */
@@ -432,6 +433,7 @@ enum ls_turn thread_step(struct ls_actor *a)
         size_t count = 1, end = i + 1;
         if (o->kind == LS_OP_DECIDE && behind_others(r, i)) { /* it holds the thread anyway */
             r->status[i] = OP_ISSUED;
+            clocks_issue(r, i);
             ls_sched_wait(a, &r->progress);
             return LS_TURN_BLOCKED;
         }
@@ -443,6 +445,8 @@ enum ls_turn thread_step(struct ls_actor *a)
         hold(t, i, end);
         if (rc == LS_OK && o->kind == LS_OP_DECIDE)
             rc = read_value(t, i, &err);
+        if (rc == LS_OK && o->kind == LS_OP_DECIDE && r->parked.count)
+            rc = unpark(r, &err);
         i = end - 1;
         break;
     }
