@@ -53,6 +53,10 @@ void ls_assessment_print(const struct ls_scenario *s, const struct ls_assessment
 /* One line: verdict, where, how it is known. */
 void ls_assessment_line(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_str *out);
 
+/* Why it is not safe, in one phrase: "all_gather model.language_model on rank 0 (text only), all_gather model.visual on rank 1 (1 image)".
+ * Adds nothing to *out where the verdict is safe or undecided. */
+void ls_assessment_cause(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_str *out);
+
 /* The witness as a scenario: sizes, table, microbatches, steps and the variant's policy fixed; expects the verdict found. LS_EINPUT without a witness. */
 LS_MUST_USE enum ls_code ls_witness_scenario(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_arena *arena,
                                              struct ls_str *out, struct ls_error *err);

@@ -112,34 +112,80 @@ static size_t candidates(const struct ls_scenario *s, const struct ls_variant *g
     return n;
 }
 
-enum { CANDIDATES_MAX = 8 + LS_LOOP_FEATURE_COUNT };
+/* Gradients that earlier microbatches left in another type, or unreduced, cannot meet those of the last. */
+static bool could_sync(const struct ls_scenario *s, const struct ls_variant *base)
+{
+    bool switched = s->kind != LS_PLAN_POLICY || s->mesh.ep == 1 || ls_plan_outer_root(&s->model, &s->policy.moe);
+    return s->kind != LS_PLAN_RAW && s->batch.gradient_sync.count > 1 && switched && !base->sync_every;
+}
+
+static struct ls_repair syncing(const struct ls_scenario *s, const struct ls_variant *base)
+{
+    struct ls_repair r = { .variant = *base, .note = "gradients are reduced in every microbatch",
+                           .change = s->kind == LS_PLAN_POLICY && !s->ddp.present ? "defer_fsdp_grad_sync: false" : "accumulation.gradient_sync: true" };
+    r.variant.sync_every = true;
+    return r;
+}
+
+/* Two changes at once, for plans that no single one makes safe. */
+static size_t pairs(const struct ls_scenario *s, const struct ls_variant *base, struct ls_arena *arena, struct ls_repair *out)
+{
+    size_t n = 0;
+    bool agree = s->kind != LS_PLAN_RAW && s->batch.execution != LS_EXEC_RANK_UNIFORM && base->execution != LS_EXEC_RANK_UNIFORM;
+    if (!could_sync(s, base))
+        return 0;
+    struct ls_repair sync = syncing(s, base);
+    for (int with = 0; with < 2; with++) {
+        if (with == 0 && !agree)
+            continue;
+        out[n] = sync;
+        out[n].change = ls_arena_printf(arena, "%s and %s", with ? "run_dummy_forward: true" : "execution: rank_uniform", sync.change);
+        out[n].note = with ? "the dummy must cover every conditional module and enter the loss with weight 0" : "your sampler must guarantee it";
+        if (with)
+            out[n++].variant.run_dummy_forward = 1;
+        else
+            out[n++].variant.execution = LS_EXEC_RANK_UNIFORM;
+    }
+    return n;
+}
+
+enum { CANDIDATES_MAX = 9 + LS_LOOP_FEATURE_COUNT, PAIRS_MAX = 2 };
+
+static enum ls_code try_repair(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena, struct ls_repair *r,
+                               struct ls_assessment *a, struct ls_error *err)
+{
+    struct ls_assessment other;
+    struct ls_assess_options plain = *o;
+    struct ls_error ignored;
+    plain.force = false; /* a repair that set-up refuses is none */
+    enum ls_code rc = assess_once(s, &plain, &r->variant, arena, &other, &ignored);
+    if (rc == LS_EBACKEND && err)
+        *err = ignored;
+    if (rc != LS_OK) /* a change that does not fit this scenario is no repair */
+        return rc == LS_EBACKEND ? rc : LS_OK;
+    r->verdict = other.verdict;
+    r->proved = other.verdict == LS_SAFE && other.check.known == LS_KNOWN_PROVED;
+    if (other.verdict == LS_SAFE)
+        a->repair[a->repairs++] = *r;
+    ls_compiled_release(&other.compiled);
+    return LS_OK;
+}
 
 static enum ls_code find_repairs(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena,
                                  struct ls_assessment *a, struct ls_error *err)
 {
-    struct ls_repair tried[CANDIDATES_MAX];
+    struct ls_repair tried[CANDIDATES_MAX], both[PAIRS_MAX];
     size_t n = candidates(s, &o->variant, tried);
-    a->repair = LS_NEW(arena, struct ls_repair, n);
-    for (size_t i = 0; i < n; i++) {
-        struct ls_assessment other;
-        struct ls_assess_options plain = *o;
-        struct ls_error ignored;
-        plain.force = false; /* a repair that set-up refuses is none */
-        enum ls_code rc = assess_once(s, &plain, &tried[i].variant, arena, &other, &ignored);
-        if (rc == LS_EBACKEND) {
-            if (err)
-                *err = ignored;
-            return rc;
-        }
-        if (rc != LS_OK)
-            continue; /* a change that does not fit this scenario is no repair */
-        tried[i].verdict = other.verdict;
-        tried[i].proved = other.verdict == LS_SAFE && other.check.known == LS_KNOWN_PROVED;
-        if (other.verdict == LS_SAFE)
-            a->repair[a->repairs++] = tried[i];
-        ls_compiled_release(&other.compiled);
-    }
-    return LS_OK;
+    if (a->verdict == LS_ERROR && could_sync(s, &o->variant))
+        tried[n++] = syncing(s, &o->variant);
+    a->repair = LS_NEW(arena, struct ls_repair, n + PAIRS_MAX);
+    enum ls_code rc = LS_OK;
+    for (size_t i = 0; i < n && rc == LS_OK; i++)
+        rc = try_repair(s, o, arena, &tried[i], a, err);
+    size_t more = a->repairs ? 0 : pairs(s, &o->variant, arena, both);
+    for (size_t i = 0; i < more && rc == LS_OK; i++)
+        rc = try_repair(s, o, arena, &both[i], a, err);
+    return rc;
 }
 
 enum ls_code ls_assess(const struct ls_scenario *s, const struct ls_assess_options *o, struct ls_arena *arena,

@@ -557,3 +557,44 @@ void ls_assessment_line(const struct ls_scenario *s, const struct ls_assessment 
         break;
     }
 }
+
+static void add_side(struct printer *p, struct ls_at at)
+{
+    const struct ls_op *op = op_at(&p->a->check.witness->job, at);
+    ls_str_add(p->out, op->kind == LS_OP_STOP ? ls_tables_name(p->t, op->module) : ls_op_kind_name((enum ls_op_kind)op->kind));
+    if (op->payload != LS_NO_ID)
+        ls_str_printf(p->out, " %s", ls_tables_name(p->t, p->t->payload.at[op->payload].name));
+    ls_str_add(p->out, " on ");
+    add_rank(p, at, p->out);
+}
+
+void ls_assessment_cause(const struct ls_scenario *s, const struct ls_assessment *a, struct ls_str *out)
+{
+    struct printer p = { s, a, &a->compiled.tables, out };
+    switch (a->verdict) {
+    case LS_SAFE: case LS_UNDECIDED: case LS_VERDICT_COUNT:
+        break;
+    case LS_SETUP_ERROR:
+        ls_str_printf(out, "%s: %s", a->compiled.refusal.rule, a->compiled.refusal.text);
+        break;
+    case LS_LOST_GRADIENT:
+    case LS_WRONG_SCALE:
+        ls_str_printf(out, "gradient of %s", ls_tables_name(p.t, a->check.witness->share.param));
+        break;
+    case LS_HANG: case LS_MISMATCH: case LS_MISPAIRING: case LS_LAYOUT: case LS_RACE: case LS_ERROR: case LS_OOM: {
+        const struct ls_outcome *o = &a->check.witness->outcome;
+        add_side(&p, o->a);
+        if (o->b.segment != LS_NO_ID) { /* a missing partner has a rank, but no op */
+            ls_str_add(out, ", ");
+            add_side(&p, o->b);
+        }
+        const struct ls_op *first = op_at(&a->check.witness->job, o->a);
+        const char *pass = ls_pass_name((enum ls_pass)first->pass);
+        if (*pass) {
+            ls_str_add(out, ", in ");
+            add_when(first, out);
+        }
+        break;
+    }
+    }
+}

@@ -63,12 +63,14 @@ uint64_t ls_audit_world_size(const struct ls_recipe *r, struct ls_arena *arena, 
 static const char *parallelizer(const struct ls_recipe *r, struct ls_arena *arena)
 {
     const struct ls_yaml_node *strategy = ls_recipe_get(r, "distributed.strategy");
+    if (r->ddp)
+        return "ddp";
     if (strategy && strategy->kind == LS_YAML_SCALAR && strcmp(strategy->text, "fsdp2") != 0)
         return ls_arena_strn(arena, strategy->text, strnlen(strategy->text, 40));
     return r->ep > 1 ? r->pp > 1 ? "ep+pp" : "ep" : r->pp > 1 ? "dense+pp" : "dense";
 }
 
-/* "expert parallelism is not modelled yet (ep_size 8)"; each part once. */
+/* "pipeline parallelism is not modelled yet (distributed.pp_size: 4, line 57)"; each part once. */
 static void list_parts(const struct ls_import *import, struct ls_arena *arena, texts *why, texts *part)
 {
     for (size_t i = 0; i < import->notes; i++) {
@@ -81,10 +83,21 @@ static void list_parts(const struct ls_import *import, struct ls_arena *arena, t
             same++;
         if (same < part->count)
             continue;
-        const char *leaf = strrchr(n->key, '.') ? strrchr(n->key, '.') + 1 : n->key;
         ls_push(part, n->part);
-        ls_push(why, ls_arena_printf(arena, "%s is not modelled yet (%s%s%s)", n->part, leaf, n->value ? " " : "", n->value ? n->value : ""));
+        ls_push(why, ls_arena_printf(arena, "%s is not modelled yet (%s%s%s, line %zu)", n->part, n->key, n->value ? ": " : "",
+                                     n->value ? n->value : "", n->at.line));
     }
+}
+
+/* Ranks that the verdict takes for one. import/mesh.c says why. */
+static const char *together(const struct ls_recipe *r, struct ls_arena *arena)
+{
+    const char *cp = r->cp > 1 ? ls_arena_printf(arena, "%" PRIu64 " of a context-parallel group", r->cp) : NULL;
+    const char *tp = r->tp > 1 ? ls_arena_printf(arena, "%" PRIu64 " of a tensor-parallel group", r->tp) : NULL;
+    if (r->pp > 1 || (!cp && !tp))
+        return NULL;
+    return ls_arena_printf(arena, "ranks that hold one batch (%s%s%s) do the same: collectives among them are taken to match", cp ? cp : tp,
+                           cp && tp ? ", " : "", cp && tp ? tp : "");
 }
 
 static bool inside(const struct ls_model *m, const struct ls_specs *specs, uint32_t module)
@@ -155,6 +168,9 @@ void ls_audit_memo_close(struct ls_audit_memo *memo)
 
 static void own_texts(struct ls_audit_row *row, struct ls_arena *arena)
 {
+    struct ls_audit_verdict *const verdict[] = { &row->uniform, &row->mixed, &row->assumed };
+    for (size_t i = 0; i < 3; i++)
+        verdict[i]->cause = verdict[i]->cause ? ls_arena_str(arena, verdict[i]->cause) : NULL;
     row->repair = row->repair ? ls_arena_str(arena, row->repair) : NULL;
     row->repair_note = row->repair_note ? ls_arena_str(arena, row->repair_note) : NULL;
 }
@@ -191,9 +207,14 @@ static enum ls_code judge(const struct ls_scenario *s, int execution, bool repai
     assess.check.gradients = assess.check.races = true;
     assess.check.seconds_max = o->seconds_max;
     enum ls_code rc = ls_assess(s, &assess, arena, a, err);
-    if (rc == LS_OK)
-        *out = (struct ls_audit_verdict){ .given = true, .verdict = a->verdict, .known = a->check.known, .seen_as = a->seen_as };
-    return rc;
+    if (rc != LS_OK)
+        return rc;
+    struct ls_str cause = { 0 };
+    ls_assessment_cause(s, a, &cause);
+    *out = (struct ls_audit_verdict){ .given = true, .verdict = a->verdict, .known = a->check.known, .seen_as = a->seen_as,
+                                      .cause = cause.length ? ls_arena_str(arena, ls_str_text(&cause)) : NULL };
+    ls_str_release(&cause);
+    return LS_OK;
 }
 
 /* The sample that every batch is made of, or NULL: the data may mix, or its medium is not among the scenario's samples. */
@@ -227,7 +248,7 @@ static enum ls_code judge_all(const struct ls_scenario *s, const struct ls_audit
             return rc;
         ls_assessment_release(&a);
     }
-    rc = judge(s, LS_EXEC_ANY, true, o, arena, &row->mixed, &a, err);
+    rc = judge(s, -1, true, o, arena, &row->mixed, &a, err); /* any, unless all ranks share one batch */
     if (rc != LS_OK)
         return rc;
     row->repaired = a.verdict != LS_SAFE && a.verdict != LS_UNDECIDED;
@@ -295,6 +316,7 @@ enum ls_code ls_audit_recipe(const char *path, const struct ls_inventories *know
     const uint64_t smallest = ls_audit_world_size(&r, arena, &out->size);
     out->world = o->world_size ? o->world_size : smallest;
     out->size = o->world_size ? NULL : out->size;
+    out->together = together(&r, arena);
     const uint64_t inner = r.cp * r.tp * r.pp;
     out->dp = r.dp ? r.dp : inner ? out->world / inner : 0;
     if (!out->world) {
@@ -302,18 +324,17 @@ enum ls_code ls_audit_recipe(const char *path, const struct ls_inventories *know
         out->why = keep(arena, &why, &out->whys);
         return LS_OK;
     }
-    rc = ls_recipe_import(&r, out->world, r.inventory ? r.inventory->path : NULL, arena, &import, &problem);
+    rc = ls_recipe_import(&r, &(struct ls_import_options){ out->world, r.inventory ? r.inventory->path : NULL, o->proposed }, arena, &import,
+                          &problem);
     list_parts(&import, arena, &why, &part);
     if (!r.inventory)
         ls_push(&why, r.model_id ? "no inventory" : "no inventory: the model is put together, without an id");
     else if (rc != LS_OK && !part.count)
         ls_push(&why, ls_arena_str(arena, problem.text));
-    if (r.inventory && ls_recipe_get(&r, "model.drafter_path"))
-        ls_push(&why, "names are those of the model alone: with its drafter they lie below base");
     if (!import.part && r.inventory && out->world != smallest && smallest) {
         /* The facts do not depend on the number of ranks. */
         struct ls_import other;
-        if (ls_recipe_import(&r, smallest, r.inventory->path, arena, &other, NULL) != LS_EBACKEND)
+        if (ls_recipe_import(&r, &(struct ls_import_options){ smallest, r.inventory->path, o->proposed }, arena, &other, NULL) != LS_EBACKEND)
             import.part = other.part;
     }
     enum ls_code asked = LS_OK;

@@ -26,12 +26,18 @@ struct ls_audit_data {
 };
 struct ls_audit_data ls_audit_data(const struct ls_recipe *r, struct ls_arena *arena);
 
-struct ls_audit_verdict { bool given; enum ls_verdict verdict; enum ls_known known; const char *seen_as; };
+struct ls_audit_verdict {
+    bool given;
+    enum ls_verdict verdict;
+    enum ls_known known;
+    const char *seen_as, *cause;             /* NULL, or as ls_assessment_cause says */
+};
 struct ls_audit_row {
     const char *path, *model_id, *inventory; /* NULL: not known */
     struct ls_error err;                     /* code other than LS_OK: no recipe; the rest is empty */
     uint64_t world, dp, dp_replicate, cp, tp, pp, ep;
     const char *size;                        /* why this world size, when it was chosen here */
+    const char *together;                    /* ranks that the verdicts take for one; NULL: none */
     const char *parallelizer;                /* "dense", "dense+pp", "ep", "ep+pp"; another strategy's name */
     bool facts;                              /* the next three are known */
     const char *const *frozen, *const *trainable; size_t frozens, trainables; /* modules with one of AutoModel's 17 names */
@@ -50,6 +56,7 @@ struct ls_audit_options {
     uint64_t world_size;   /* 0: the smallest that satisfies the recipe's mesh and batch with dp >= 2 */
     double seconds_max;    /* of each verdict; 0: none */
     bool no_verdicts;
+    bool proposed;         /* under the proposed rules, with freeze_config in their keys */
 };
 struct ls_audit_memo;      /* verdicts of plans seen before: recipes that differ in data or optimizer alone are judged once */
 struct ls_audit_memo *ls_audit_memo_open(void);

@@ -80,6 +80,9 @@ bool ls_cli_flag(const struct ls_cli *cli, const char *option);
 /* *out keeps its value when the option is not given. LS_EUSAGE: not a decimal integer in [min, max]. */
 LS_MUST_USE enum ls_code ls_cli_uint(const struct ls_cli *cli, const char *option, uint64_t min, uint64_t max, uint64_t *out,
                                      struct ls_error *err);
+/* The index in `names` (NULL ends them) of what the option says; *out stays as it is without the option. */
+LS_MUST_USE enum ls_code ls_cli_choice(const struct ls_cli *cli, const char *option, const char *const *names, unsigned *out,
+                                       struct ls_error *err);
 /* A list of names, separated by commas: out[i] is the index of the i-th, *n how many; 0 when the option is not given. `out` has room
  * for `count`. LS_EUSAGE: another name, or one twice. */
 LS_MUST_USE enum ls_code ls_cli_list(const struct ls_cli *cli, const char *option, const char *const *names, size_t count, unsigned *out,

@@ -47,11 +47,16 @@ static enum ls_code audit(const struct ls_cli *cli, int argc, char **argv, struc
 {
     struct ls_audit_options o = { 0 };
     struct ls_inventories known;
+    static const char *const rules[] = { "automodel", "proposed", NULL };
+    unsigned proposed = 0;
     uint64_t seconds = 60;
     const char *world = ls_cli_value(cli, "world-size"), *models = ls_cli_value(cli, "models");
     enum ls_code rc = ls_cli_uint(cli, "seconds", 1, 1000000, &seconds, err);
     if (rc == LS_OK && world && strcmp(world, "auto") != 0)
         rc = ls_cli_uint(cli, "world-size", 1, 1 << 20, &o.world_size, err);
+    if (rc == LS_OK)
+        rc = ls_cli_choice(cli, "rules", rules, &proposed, err);
+    o.proposed = proposed == 1;
     o.seconds_max = (double)seconds;
     o.no_verdicts = ls_cli_flag(cli, "no-verdicts");
     for (int i = 0; i < argc && rc == LS_OK; i++) {
@@ -102,6 +107,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
 
 static const struct ls_option options[] = {
     { "world-size", "N", "number of ranks of every recipe, or auto (default): the smallest that satisfies its mesh with dp >= 2" },
+    { "rules", "RULES", "automodel (default), or proposed: as import recipe --rules proposed" },
     { "csv", NULL, "comma-separated values instead of Markdown" },
     { "no-verdicts", NULL, "mesh, modules and policy alone" },
     { "models", "DIR", "folder of inventories, searched by model id (default scenarios/models)" },

@@ -69,6 +69,25 @@ enum ls_code ls_cli_uint(const struct ls_cli *cli, const char *option, uint64_t 
     return LS_OK;
 }
 
+enum ls_code ls_cli_choice(const struct ls_cli *cli, const char *option, const char *const *names, unsigned *out, struct ls_error *err)
+{
+    const char *text = ls_cli_value(cli, option);
+    struct ls_str all = { 0 };
+    if (!text)
+        return LS_OK;
+    for (unsigned i = 0; names[i]; i++) {
+        if (strcmp(names[i], text) == 0) {
+            *out = i;
+            ls_str_release(&all);
+            return LS_OK;
+        }
+        ls_str_printf(&all, "%s%s", i ? ", " : "", names[i]);
+    }
+    enum ls_code rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' is '%.60s', not one of %s", option, text, ls_str_text(&all));
+    ls_str_release(&all);
+    return rc;
+}
+
 enum ls_code ls_cli_list(const struct ls_cli *cli, const char *option, const char *const *names, size_t count, unsigned *out, size_t *n,
                          struct ls_error *err)
 {

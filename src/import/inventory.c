@@ -45,6 +45,11 @@ static enum ls_code read_inventory(const char *path, struct ls_arena *arena, str
         err->input.file = out->path;
     bool map = rc == LS_OK && root->kind == LS_YAML_MAP;
     const struct ls_yaml_node *ids = map ? ls_yaml_get(root, "model_ids") : NULL, *conditions = map ? ls_yaml_get(root, "conditions") : NULL;
+    const struct ls_yaml_node *cut = map ? ls_yaml_get(root, "context_parallel") : NULL;
+    if (cut && ls_yaml_bool(cut, "context_parallel", &out->context_parallel, NULL) != LS_OK)
+        out->context_parallel = false; /* said when the model is read */
+    if (map && ls_yaml_get(root, "architecture") && ls_yaml_get(root, "architecture")->kind == LS_YAML_SCALAR)
+        out->architecture = ls_arena_str(arena, ls_yaml_get(root, "architecture")->text);
     if (ids && ids->kind == LS_YAML_LIST) {
         const char **id = LS_NEW(arena, const char *, ids->count + 1);
         for (size_t k = 0; k < ids->count; k++)
@@ -88,13 +93,13 @@ enum ls_code ls_inventories_only(const char *path, struct ls_arena *arena, struc
     return rc;
 }
 
-const struct ls_inventory *import_find_inventory(const struct ls_inventories *known, const char *model_id)
+const struct ls_inventory *import_find_inventory(const struct ls_inventories *known, const char *model_id, bool context_parallel)
 {
     for (size_t f = 0; f < known->count; f++) {
         if (known->any_model)
             return &known->entry[f];
         for (size_t k = 0; k < known->entry[f].model_ids; k++)
-            if (strcmp(known->entry[f].model_id[k], model_id) == 0)
+            if (known->entry[f].context_parallel == context_parallel && strcmp(known->entry[f].model_id[k], model_id) == 0)
                 return &known->entry[f];
     }
     return NULL;

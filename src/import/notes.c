@@ -48,6 +48,7 @@ static const struct { const char *path, *why; } no_effect[] = {
     { "peft.use_dora", "false" },
     { "peft.expert_weight_format", "unquantized" },
     { "peft.match_all_linear", "false: the other keys decide" },
+    { "distributed.multimodal.vision.frame_sharding", "how frames are cut; ranks of a context-parallel group decide it alike" },
     { "distributed.pipeline", "acts on pipeline parallelism only" },
 };
 

@@ -3,17 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* AutoModel reads a size that is no positive integer as not given. */
-static uint64_t read_size(const struct ls_yaml_node *n, uint64_t otherwise)
-{
-    if (!n || n->kind != LS_YAML_SCALAR || !n->text[0] || strlen(n->text) > 9 || n->text[strspn(n->text, "0123456789")])
-        return otherwise;
-    uint64_t value = 0;
-    for (const char *c = n->text; *c; c++)
-        value = value * 10 + (uint64_t)(*c - '0');
-    return value ? value : otherwise;
-}
-
 static void add_quoted(struct ls_str *s, const char *text)
 {
     ls_str_add(s, "\"");
@@ -47,67 +36,24 @@ static void take_scalar(struct importer *i, const char *path, const char *indent
     import_note(i, LS_IMPORT_TAKEN, path, n, "%s", value);
 }
 
-static void read_mesh(struct importer *i)
-{
-    struct ls_recipe *r = i->recipe;
-    const struct { const char *path, *what; uint64_t *to; } later[] = {
-        { "distributed.cp_size", "context parallelism", &r->cp }, { "distributed.tp_size", "tensor parallelism", &r->tp },
-        { "distributed.pp_size", "pipeline parallelism", &r->pp }, { "distributed.ep_size", "expert parallelism", &r->ep } };
-    for (size_t k = 0; k < sizeof later / sizeof *later; k++) {
-        const struct ls_yaml_node *n = ls_recipe_get(r, later[k].path);
-        *later[k].to = read_size(n, 1);
-        if (n && *later[k].to > 1 && later[k].to == &r->ep && r->cp * r->tp * r->pp == 1) /* alone it is modelled */
-            import_note(i, LS_IMPORT_TAKEN, later[k].path, n, "%" PRIu64, r->ep);
-        else if (n && *later[k].to > 1)
-            import_unsupported(i, later[k].path, n, later[k].what);
-        else if (n)
-            import_note(i, LS_IMPORT_TAKEN, later[k].path, n, "1");
-    }
-    r->dp = read_size(ls_recipe_get(r, "distributed.dp_size"), 0);
-    r->dp_replicate = read_size(ls_recipe_get(r, "distributed.dp_replicate_size"), 1);
-}
-
-enum { RANKS_MAX = 1 << 20 };
-
-static enum ls_code fit_mesh(struct importer *i)
-{
-    const struct ls_recipe *r = i->recipe;
-    const uint64_t inner = r->cp * r->tp * r->pp, world = i->world;
-    const struct ls_yaml_node *dp = ls_recipe_get(r, "distributed.dp_size"), *replicate = ls_recipe_get(r, "distributed.dp_replicate_size");
-    struct ls_loc at = dp ? dp->at : r->root->at;
-    const uint64_t size[] = { r->dp, r->cp, r->tp, r->pp, r->ep };
-    for (size_t k = 0; k < sizeof size / sizeof *size; k++)
-        if (size[k] > RANKS_MAX) /* products of what is left fit in 64 bits */
-            return ls_fail(i->err, LS_EINPUT, at, "a mesh size is %" PRIu64 ", which is more than %d", size[k], RANKS_MAX);
-    if (!world || world % inner)
-        return ls_fail(i->err, LS_EINPUT, at, "the world size %" PRIu64 " is not a multiple of cp x tp x pp = %" PRIu64, world, inner);
-    i->dp = r->dp ? r->dp : world / inner;
-    if (i->dp * inner != world)
-        return ls_fail(i->err, LS_EINPUT, at, "'dp_size' %" PRIu64 " with cp x tp x pp = %" PRIu64 " is not the world size %" PRIu64, i->dp,
-                       inner, world);
-    import_note(i, LS_IMPORT_TAKEN, "distributed.dp_size", dp, "%" PRIu64 "%s", i->dp, r->dp ? "" : ", from the world size");
-    if (i->dp % r->dp_replicate || (r->dp_replicate > 1 && r->dp_replicate >= i->dp))
-        return ls_fail(i->err, LS_EINPUT, replicate->at, "'dp_replicate_size' %" PRIu64 " does not divide 'dp_size' %" PRIu64
-                       ", or is not smaller", r->dp_replicate, i->dp);
-    if (replicate)
-        import_note(i, LS_IMPORT_TAKEN, "distributed.dp_replicate_size", replicate, "%" PRIu64, r->dp_replicate);
-    return LS_OK;
-}
-
 static void read_strategy(struct importer *i)
 {
     const struct ls_yaml_node *strategy = ls_recipe_get(i->recipe, "distributed.strategy"), *target = ls_recipe_get(i->recipe, "distributed._target_");
-    if (strategy && !ls_yaml_is_text(strategy, "fsdp2"))
-        import_unsupported(i, "distributed.strategy", strategy, "a strategy other than fsdp2");
-    else if (strategy)
-        import_note(i, LS_IMPORT_TAKEN, "distributed.strategy", strategy, "fsdp2");
-    if (!target)
-        return;
-    const char *leaf = target->kind == LS_YAML_SCALAR && strrchr(target->text, '.') ? strrchr(target->text, '.') + 1 : "";
-    if (strcmp(leaf, "FSDP2Manager") == 0 || strcmp(leaf, "FSDP2Config") == 0)
-        import_note(i, LS_IMPORT_TAKEN, "distributed._target_", target, "strategy: fsdp2");
-    else
-        import_unsupported(i, "distributed._target_", target, "a manager other than FSDP2Manager");
+    const char *path = strategy ? "distributed.strategy" : "distributed._target_", *name = "fsdp2";
+    if (strategy) {
+        name = strategy->kind == LS_YAML_SCALAR ? strategy->text : "";
+    } else if (target) {
+        const char *leaf = target->kind == LS_YAML_SCALAR && strrchr(target->text, '.') ? strrchr(target->text, '.') + 1 : "";
+        name = strcmp(leaf, "FSDP2Manager") == 0 || strcmp(leaf, "FSDP2Config") == 0 ? "fsdp2" :
+               strcmp(leaf, "DDPManager") == 0 || strcmp(leaf, "DDPConfig") == 0 ? "ddp" : "";
+    }
+    i->recipe->ddp = strcmp(name, "ddp") == 0;
+    if (strcmp(name, "fsdp2") != 0 && !i->recipe->ddp)
+        import_unsupported(i, path, strategy ? strategy : target, "a strategy other than fsdp2 and ddp");
+    else if (strategy || target)
+        import_note(i, LS_IMPORT_TAKEN, path, strategy ? strategy : target, "%s%s", strategy ? "" : "strategy: ", name);
+    if (strategy && target)
+        import_note(i, LS_IMPORT_NO_EFFECT, "distributed._target_", target, "the strategy is given");
 }
 
 /* What cannot be a scenario whatever its values are. */
@@ -145,7 +91,7 @@ static void read_model(struct importer *i, const struct ls_inventories *known)
         return;
     }
     r->model_id = id->text;
-    r->inventory = import_find_inventory(known, id->text);
+    r->inventory = import_find_inventory(known, id->text, false);
     if (!r->inventory)
         import_unsupported(i, path, id, "no inventory has it among its model_ids; record one with tests/oracle/record_inventory.py");
     else
@@ -218,6 +164,15 @@ static void write_freeze(struct importer *i)
     const struct ls_yaml_node *n = ls_recipe_get(i->recipe, "freeze_config");
     if (!n || ls_yaml_is_null(n))
         return;
+    if (i->proposed) {
+        ls_str_printf(&i->text, "freeze_config: %s\n", i->proposed->written);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            const struct ls_yaml_node *key = ls_recipe_get(i->recipe, keys[k]);
+            if (key)
+                import_note(i, LS_IMPORT_TAKEN, keys[k], key, "%s, in the proposed keys", import_value(i, key));
+        }
+        return;
+    }
     ls_str_add(&i->text, "freeze_config:\n");
     size_t before = i->text.length;
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -231,7 +186,8 @@ static void write_multimodal(struct importer *i)
 {
     const struct ls_yaml_node *enabled = ls_recipe_get(i->recipe, "distributed.multimodal.vision.frame_sharding.enabled");
     if (enabled && ls_yaml_is_text(enabled, "true"))
-        import_unsupported(i, "distributed.multimodal.vision.frame_sharding.enabled", enabled, "frames cut over context-parallel ranks");
+        import_note(i, LS_IMPORT_TAKEN, "distributed.multimodal.vision.frame_sharding.enabled", enabled, "%s", i->recipe->cp == 1 ?
+                    "true: nothing is cut over one rank" : "true: each context-parallel rank calls the tower with its share of the frames, once");
     if (!ls_recipe_get(i->recipe, "distributed.multimodal.frozen_sharding"))
         return;
     const char *path = "distributed.multimodal.frozen_sharding";
@@ -290,7 +246,7 @@ static void write_experts(struct importer *i)
     static const char *const keys[] = { "distributed.moe.wrap_outer_model", "distributed.moe.reshard_after_forward",
                                         "distributed.moe.ignore_router_for_ac", "distributed.moe.lm_head_precision" };
     const struct ls_recipe *r = i->recipe;
-    if (r->ep == 1 || r->cp * r->tp * r->pp != 1 || i->dp % r->ep)
+    if (r->ep == 1 || r->tp * r->pp != 1 || i->ranks % r->ep)
         return;
     ls_str_printf(&i->text, "  ep_size: %" PRIu64 "\n", r->ep);
     const struct ls_yaml_node *moe = ls_recipe_get(r, "distributed.moe");
@@ -308,16 +264,34 @@ static void write_backend(struct importer *i)
     const struct ls_yaml_node *backend = ls_recipe_get(r, "model.backend");
     const struct ls_yaml_node *fake = ls_recipe_get(r, "model.backend.fake_balanced_gate");
     const bool gates = fake && ls_yaml_is_text(fake, "true"); /* also without expert parallelism */
-    if ((r->ep == 1 && !gates) || r->cp * r->tp * r->pp != 1 || i->dp % r->ep || !r->inventory || !backend || backend->kind != LS_YAML_MAP)
+    if ((r->ep == 1 && !gates) || r->tp * r->pp != 1 || i->ranks % r->ep || !r->inventory || !backend || backend->kind != LS_YAML_MAP)
         return;
     write_keys(i, "backend", keys, sizeof keys / sizeof *keys, "dispatcher: torch");
 }
 
-static void write_distributed(struct importer *i)
+/* AutoModel's defaults differ from PyTorch's; it never synchronises but in the last microbatch. */
+static void write_ddp(struct importer *i)
+{
+    static const char *const keys[] = { "distributed.bucket_cap_mb", "distributed.find_unused_parameters", "distributed.static_graph",
+                                        "distributed.gradient_as_bucket_view" };
+    static const char *const elsewhere[] = { "distributed.activation_checkpointing", "distributed.activation_checkpointing_scope",
+                                             "distributed.autocast_dtype" };
+    ls_str_add(&i->text, "  ddp:\n");
+    if (!ls_recipe_get(i->recipe, "distributed.broadcast_buffers"))
+        ls_str_add(&i->text, "    broadcast_buffers: false # AutoModel's default\n");
+    take_scalar(i, "distributed.broadcast_buffers", "    ");
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        if (!ls_recipe_get(i->recipe, keys[k]) || !ls_yaml_is_null(ls_recipe_get(i->recipe, keys[k])))
+            take_scalar(i, keys[k], "    ");
+    for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++)
+        if (ls_recipe_get(i->recipe, elsewhere[k]))
+            import_note(i, LS_IMPORT_NO_EFFECT, elsewhere[k], ls_recipe_get(i->recipe, elsewhere[k]), "DDP reduces the same gradients");
+}
+
+static void write_fsdp2(struct importer *i)
 {
     static const char *const plain[] = { "distributed.reshard_after_forward", "distributed.enable_fsdp2_prefetch",
                                          "distributed.fsdp2_forward_prefetch_depth", "distributed.fsdp2_backward_prefetch_depth" };
-    ls_str_printf(&i->text, "distributed:\n  strategy: fsdp2\n  rules: automodel\n  dp_size: %" PRIu64 "\n", i->dp);
     if (i->recipe->dp_replicate > 1)
         ls_str_printf(&i->text, "  dp_replicate_size: %" PRIu64 "\n", i->recipe->dp_replicate);
     for (size_t k = 0; k < sizeof plain / sizeof *plain; k++)
@@ -330,6 +304,16 @@ static void write_distributed(struct importer *i)
     else
         ls_str_add(&i->text, "  defer_fsdp_grad_sync: true # AutoModel's default\n");
     write_multimodal(i);
+}
+
+static void write_distributed(struct importer *i)
+{
+    ls_str_printf(&i->text, "distributed:\n  strategy: %s\n  rules: %s\n  dp_size: %" PRIu64, i->recipe->ddp ? "ddp" : "fsdp2",
+                  i->proposed ? "proposed" : "automodel", i->ranks);
+    if (i->recipe->cp > 1)
+        ls_str_printf(&i->text, " # %" PRIu64 " data- x %" PRIu64 " context-parallel ranks", i->dp, i->recipe->cp);
+    ls_str_add(&i->text, "\n");
+    i->recipe->ddp ? write_ddp(i) : write_fsdp2(i);
 }
 
 static enum ls_code read_batch(struct importer *i)
@@ -364,7 +348,10 @@ static void write_batch(struct importer *i)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             if (strcmp(inventory->condition[c], keys[k].condition) == 0)
                 ls_str_printf(&i->text, "    - {text: 512, %s: 1}\n", keys[k].key);
-    ls_str_add(&i->text, "  execution: any\n  steps: any\n");
+    bool one_batch = i->dp == 1 && i->ranks > 1;
+    if (i->recipe->ddp)
+        ls_str_add(&i->text, "  accumulation: {gradient_sync: last} # no_sync() in the other microbatches\n");
+    ls_str_printf(&i->text, "  execution: %s\n  steps: any\n", one_batch ? "rank_uniform # one data-parallel rank: all hold one batch" : "any");
 }
 
 /* The VLM recipes reduce token counts before and the loss after the microbatches, and clip to 1.0 unless told otherwise. */
@@ -377,17 +364,27 @@ static void write_step(struct importer *i)
         import_note(i, LS_IMPORT_TAKEN, "clip_grad_norm.max_norm", n, off ? "off" : "on");
 }
 
-static void write_head(struct importer *i)
+/* The scenario up to here; `inventory` is what it calls its inventory. */
+const char *import_text(const struct importer *i, const char *inventory)
 {
+    struct ls_str s = { 0 };
     const char *path = i->recipe->path;
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path, *dot = strrchr(base, '.');
     const char *name = ls_arena_strn(i->arena, base, dot && dot != base ? (size_t)(dot - base) : strlen(base));
-    ls_str_add(&i->text, "lockstep: 1\nname: ");
-    add_quoted(&i->text, name);
-    ls_str_add(&i->text, "\nquestion: Do all ranks issue the same collectives, whatever media each of them holds?\nmodel:\n  inventory: ");
-    const char *inventory = i->recipe->inventory ? i->recipe->inventory->path : "", *slash = strrchr(inventory, '/');
-    add_quoted(&i->text, i->inventory ? i->inventory : slash ? ls_arena_printf(i->arena, "models/%s", slash + 1) : inventory);
-    ls_str_add(&i->text, "\n");
+    ls_str_add(&s, "lockstep: 1\nname: ");
+    add_quoted(&s, name);
+    ls_str_add(&s, "\nquestion: Do all ranks issue the same collectives, whatever media each of them holds?\nmodel:\n  inventory: ");
+    add_quoted(&s, inventory);
+    ls_str_printf(&s, "\n%s", ls_str_text(&i->text));
+    const char *out = ls_arena_str(i->arena, ls_str_text(&s));
+    ls_str_release(&s);
+    return out;
+}
+
+static const char *inventory_name(const struct importer *i)
+{
+    const char *path = i->recipe->inventory ? i->recipe->inventory->path : "", *slash = strrchr(path, '/');
+    return i->inventory ? i->inventory : slash ? ls_arena_printf(i->arena, "models/%s", slash + 1) : path;
 }
 
 static void write_lists(struct importer *i)
@@ -399,6 +396,13 @@ static void write_lists(struct importer *i)
             if (i->note.at[k].kind == (enum ls_import_kind)kind)
                 ls_str_printf(&i->text, "#   %s: %s\n", i->note.at[k].key, i->note.at[k].what);
     }
+}
+
+/* With context parallelism every unit reduces zeros for parameters without gradient, and gradients of one reduction get one type. */
+static void write_runtime(struct importer *i)
+{
+    if (i->recipe->cp > 1)
+        ls_str_add(&i->text, "runtime:\n  fsdp2: {unused_params: fallback, uniform_reduce_dtype: true} # as AutoModel installs them with cp_size above 1\n");
 }
 
 /* By place in the recipe; what has none (a default) comes first. */
@@ -444,38 +448,63 @@ enum ls_code ls_recipe_load(const char *path, const struct ls_inventories *known
     read_strategy(&i);
     read_unsupported(&i);
     read_model(&i, known);
-    read_mesh(&i);
+    import_read_mesh(&i, known);
     read_policy(&i);
-    out->global_batch = read_size(ls_recipe_get(out, "step_scheduler.global_batch_size"), 0);
-    out->local_batch = read_size(ls_recipe_get(out, "step_scheduler.local_batch_size"), 0);
+    out->global_batch = import_size(ls_recipe_get(out, "step_scheduler.global_batch_size"), 0);
+    out->local_batch = import_size(ls_recipe_get(out, "step_scheduler.local_batch_size"), 0);
     keep(&i, out);
     release(&i);
     return LS_OK;
 }
 
-static enum ls_code import(struct importer *i, struct ls_import *out)
+static bool all_modelled(const struct importer *i)
 {
-    enum ls_code rc = fit_mesh(i), batch = rc;
+    for (size_t k = 0; k < i->note.count; k++)
+        if (i->note.at[k].kind == LS_IMPORT_UNSUPPORTED)
+            return false;
+    return true;
+}
+
+/* Model, distribution, batch: everything that depends on the rules. */
+static enum ls_code write_plan(struct importer *i)
+{
+    write_backend(i);
+    enum ls_code rc = write_peft(i);
+    if (rc != LS_OK)
+        return rc;
+    write_freeze(i);
+    write_distributed(i);
+    write_batch(i);
+    write_step(i);
+    write_runtime(i);
+    return LS_OK;
+}
+
+static enum ls_code import(struct importer *i, bool proposed, struct ls_import *out)
+{
+    enum ls_code rc = import_fit_mesh(i), batch = rc;
     if (rc == LS_OK) {
         batch = read_batch(i);
         if (batch != LS_OK)
             i->microbatches = 1; /* of the part that is for facts */
-        write_head(i);
-        write_backend(i);
-        rc = write_peft(i);
+        const size_t notes = i->note.count, seens = i->seen.count;
+        rc = write_plan(i);
+        if (rc == LS_OK && proposed && i->recipe->inventory && all_modelled(i)) {
+            struct ls_import_freeze *freeze = LS_NEW(i->arena, struct ls_import_freeze, 1);
+            rc = import_propose(i, write_plan, notes, seens, freeze);
+            out->freeze = freeze;
+        }
     }
     if (rc == LS_OK) {
-        write_freeze(i);
-        write_distributed(i);
-        write_batch(i);
-        write_step(i);
         import_walk(i);
         if (i->recipe->inventory)
-            out->part = ls_arena_str(i->arena, ls_str_text(&i->text));
+            out->part = import_text(i, inventory_name(i));
+        if (i->recipe->inventory && i->recipe->tp > 1)
+            rc = import_check_tensor_parallel(i);
     }
     rc = rc == LS_OK ? batch : rc;
     const struct ls_recipe *r = i->recipe;
-    if (rc == LS_OK && r->cp * r->tp * r->pp == 1 && i->dp % r->ep)
+    if (rc == LS_OK && r->tp * r->pp == 1 && i->ranks % r->ep)
         rc = ls_fail(i->err, LS_EINPUT, ls_recipe_get(r, "distributed.ep_size")->at, "the world size %" PRIu64 " is not a multiple of 'ep_size' %"
                      PRIu64, i->world, r->ep);
     sort_notes(i);
@@ -486,21 +515,21 @@ static enum ls_code import(struct importer *i, struct ls_import *out)
     if (rc != LS_OK)
         return rc;
     write_lists(i);
-    out->text = ls_arena_str(i->arena, ls_str_text(&i->text));
+    import_write_freeze_list(i);
+    out->text = import_text(i, inventory_name(i));
     return LS_OK;
 }
 
-enum ls_code ls_recipe_import(const struct ls_recipe *r, uint64_t world_size, const char *inventory, struct ls_arena *arena,
-                              struct ls_import *out, struct ls_error *err)
+enum ls_code ls_recipe_import(const struct ls_recipe *r, const struct ls_import_options *o, struct ls_arena *arena, struct ls_import *out, struct ls_error *err)
 {
     struct ls_recipe copy = *r;
     *out = (struct ls_import){ 0 };
-    struct importer i = { .arena = arena, .err = err, .recipe = &copy, .world = world_size, .inventory = inventory };
+    struct importer i = { .arena = arena, .err = err, .recipe = &copy, .world = o->world_size, .inventory = o->inventory };
     for (size_t k = 0; k < r->notes; k++)
         ls_push(&i.note, r->note[k]);
     for (size_t k = 0; k < r->seens; k++)
         ls_push(&i.seen, r->seen[k]);
-    enum ls_code rc = import(&i, out);
+    enum ls_code rc = import(&i, o->proposed, out);
     out->notes = i.note.count;
     out->note = i.note.count ? ls_arena_copy(arena, i.note.at, i.note.count * sizeof *i.note.at) : NULL;
     release(&i);

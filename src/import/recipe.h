@@ -17,7 +17,11 @@
 #include <stdint.h>
 
 struct ls_yaml_node;
-struct ls_inventory { const char *path, *const *model_id, *const *condition; size_t model_ids, conditions; }; /* "image", "video", ... */
+struct ls_inventory {
+    const char *path, *architecture; /* NULL: not given */
+    bool context_parallel;           /* its flow is that of a context-parallel rank */
+    const char *const *model_id, *const *condition; size_t model_ids, conditions; /* "image", "video", ... */
+};
 struct ls_inventories { const struct ls_inventory *entry; size_t count; bool any_model; }; /* any_model: whatever the model is called */
 /* The *.yaml files of a folder, by name.
  *   errors  LS_EINPUT: a folder or a file that cannot be read */
@@ -41,6 +45,7 @@ struct ls_recipe {
     const struct ls_inventory *inventory;      /* NULL: none has the model */
     uint64_t dp, dp_replicate, cp, tp, pp, ep; /* dp 0: left to the world size; the others are 1 unless given */
     uint64_t global_batch, local_batch;        /* 0: not given, or no positive integer */
+    bool ddp;                                  /* strategy ddp; else fsdp2, or one that is not modelled */
     const char *frozen_sharding;               /* as AutoModel reads it (PER-LAYER is per_layer); NULL: not given */
     const struct ls_import_note *note; size_t notes;
     const struct ls_yaml_node *const *seen; size_t seens; /* values taken over or judged by then */
@@ -52,15 +57,29 @@ LS_MUST_USE enum ls_code ls_recipe_load(const char *path, const struct ls_invent
 /* A value at a dotted path, or NULL. */
 const struct ls_yaml_node *ls_recipe_get(const struct ls_recipe *r, const char *path);
 
+/* AutoModel's freeze_config in the proposed keys. Globs of parameters, as ls_param_subtrees gives them. */
+struct ls_import_freeze {
+    const char *written;               /* what the scenario got: `exact`, or `literal` where the keys cannot say it; NULL: the recipe has none */
+    const char *exact, *literal, *nothing; /* as struct ls_migration */
+    const char *const *trains, *const *freezes; size_t trains_count, freezes_count; /* under `literal` against today */
+    const char *const *differs; size_t differs_count; /* "model.embed_vision.** (frozen today, trains)": what is written against today */
+    size_t frozen;                     /* parameters frozen today when the model is sharded */
+};
 struct ls_import {
     const char *text;               /* the scenario, NULL if a part is not modelled */
     const char *part;               /* the scenario without the parts that are not modelled: for facts about the model, never for a
                                        verdict; NULL without an inventory, or when the mesh does not fit the world size */
     struct ls_import_note *note; size_t notes; /* in the order of the recipe */
+    const struct ls_import_freeze *freeze; /* NULL under AutoModel's rules */
 };
-/* `inventory` is what the scenario calls the inventory, NULL: models/NAME. *out holds the notes also when a part is not modelled.
+struct ls_import_options {
+    uint64_t world_size;
+    const char *inventory;          /* what the scenario calls it; NULL: models/NAME */
+    bool proposed;                  /* rules: proposed, with freeze_config in its keys */
+};
+/* *out holds the notes also when a part is not modelled.
  *   errors  LS_EINPUT at the first part that is not modelled, or that contradicts the world size */
-LS_MUST_USE enum ls_code ls_recipe_import(const struct ls_recipe *r, uint64_t world_size, const char *inventory, struct ls_arena *arena,
+LS_MUST_USE enum ls_code ls_recipe_import(const struct ls_recipe *r, const struct ls_import_options *o, struct ls_arena *arena,
                                           struct ls_import *out, struct ls_error *err);
 
 #endif

@@ -477,6 +477,8 @@ enum ls_code ls_inventory_read_parts(const struct ls_yaml_node *node, struct ls_
         rc = ls_yaml_text(key, "source", &text, err);
     if (rc == LS_OK && (key = ls_yaml_get(node, "model_ids")))
         rc = read_model_ids(key, m, err);
+    if (rc == LS_OK && (key = ls_yaml_get(node, "context_parallel")))
+        rc = ls_yaml_bool(key, "context_parallel", &(bool){ false }, err); /* import/ reads it, to choose a file */
     if (rc == LS_OK && (key = ls_yaml_get(node, "config")))
         rc = read_config(key, m, err);
     if (rc == LS_OK && (key = ls_yaml_get(node, "aliases")))
@@ -506,7 +508,7 @@ enum ls_code ls_inventory_read_parts(const struct ls_yaml_node *node, struct ls_
 enum ls_code ls_model_read(const struct ls_yaml_node *node, struct ls_arena *arena, struct ls_names *names, struct ls_model *out,
                            struct ls_error *err)
 {
-    static const char *const known[] = { "lockstep_inventory", "name", "architecture", "model_ids", "source", "parameters", "dtype",
+    static const char *const known[] = { "lockstep_inventory", "name", "architecture", "model_ids", "source", "context_parallel", "parameters", "dtype",
                                          "config", "modules", "aliases", "ties", "multimodal", "moe", "conditions", "flow", NULL };
     struct reader r = { .err = err };
     struct ls_model m = { .arena = arena, .names = names, .path = node->at.file };

@@ -59,6 +59,45 @@ static void freeze_today(const struct ls_model *m, const struct ls_freeze *f, bo
             grad[m->param[i].canonical] = false;
 }
 
+static uint64_t config_number(const struct ls_model *m, const char *key)
+{
+    const char *const prefix[] = { "text_", "" };
+    for (size_t k = 0; m->config && k < 2; k++)
+        for (size_t i = 0; i < m->config->count; i++) {
+            const char *name = m->config->pair[i].key->text;
+            uint64_t value;
+            if (strncmp(name, prefix[k], strlen(prefix[k])) == 0 && strcmp(name + strlen(prefix[k]), key) == 0)
+                return ls_yaml_uint(m->config->pair[i].value, key, 0, 1 << 20, &value, NULL) == LS_OK ? value : 0;
+        }
+    return 0;
+}
+
+/* AutoModel freezes keys and values of the last text layers, which take them from earlier layers. It goes by the layer's number alone:
+ * of Gemma4 E2B, where transformers no longer builds them, that hits a layer of the vision tower that has such a number.
+ *   source  AutoModel components/utils/model_utils.py, freeze_unused_kv_sharing_params */
+static void freeze_shared_keys_and_values(const struct ls_model *m, bool *grad)
+{
+    static const char *const part[] = { "k_proj", "v_proj", "k_norm", "v_norm" };
+    const uint64_t layers = config_number(m, "num_hidden_layers"), shared = config_number(m, "num_kv_shared_layers");
+    if (!shared || !layers || shared > layers)
+        return;
+    for (uint32_t i = 0; i < m->params; i++) {
+        for (const char *at = ls_name_text(m->names, m->param[i].name); (at = strstr(at, "layers.")); at++) {
+            const char *number = at + strlen("layers."), *after = number + strspn(number, "0123456789");
+            const size_t digits = (size_t)(after - number);
+            uint64_t layer = 0;
+            for (size_t d = 0; d < digits && digits < 8; d++)
+                layer = layer * 10 + (uint64_t)(number[d] - '0');
+            if (!digits || digits >= 8 || (number[0] == '0' && digits > 1) || layer < layers - shared || layer >= layers ||
+                strncmp(after, ".self_attn.", strlen(".self_attn.")) != 0)
+                continue;
+            for (size_t k = 0; k < sizeof part / sizeof *part; k++)
+                if (strncmp(after + strlen(".self_attn."), part[k], strlen(part[k])) == 0)
+                    grad[m->param[i].canonical] = false;
+        }
+    }
+}
+
 struct proposed {
     const struct ls_model *m;
     const struct ls_specs *specs;
@@ -216,6 +255,8 @@ enum ls_code ls_multimodal_freeze(const struct ls_model *m, const struct ls_spec
     } else if (freeze->present) {
         freeze_today(m, freeze, early);
     }
+    if (rules == LS_RULES_AUTOMODEL)
+        freeze_shared_keys_and_values(m, early);
     if (freeze->peft_base)
         freeze_adapted(m, early);
     for (uint32_t i = 0; i < m->params; i++)

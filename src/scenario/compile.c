@@ -7,7 +7,8 @@
 static enum ls_code check_variant(const struct ls_scenario *s, const struct ls_variant *v, struct ls_error *err)
 {
     struct ls_loc whole = { s->path, 0, 0 };
-    if (s->kind == LS_PLAN_RAW && (v->frozen_sharding >= 0 || v->run_dummy_forward >= 0 || v->execution >= 0 || v->unused_params >= 0))
+    if (s->kind == LS_PLAN_RAW && (v->frozen_sharding >= 0 || v->run_dummy_forward >= 0 || v->execution >= 0 || v->unused_params >= 0 ||
+                                   v->sync_every))
         return ls_fail(err, LS_EINPUT, whole, "a raw program has no policy or batch that could be changed");
     if (s->ddp.present && (v->frozen_sharding >= 0 || v->run_dummy_forward >= 0))
         return ls_fail(err, LS_EINPUT, whole, "'%s' decides nothing here: DDP shards nothing", v->frozen_sharding >= 0 ? "frozen_sharding" : "run_dummy_forward");
@@ -53,6 +54,8 @@ static void change_batch(const struct ls_scenario *s, const struct ls_variant *v
         b->sample_class = v->sample_class;
         b->class_in_node = v->class_in_node;
     }
+    if (v->sync_every)
+        b->gradient_sync = (struct ls_switch){ .where = b->gradient_sync.where };
     if (v->execution < 0)
         return;
     b->execution = (enum ls_execution)v->execution;

@@ -28,8 +28,9 @@ struct ls_variant {
     uint32_t agree;               /* bit set of enum ls_loop_feature: ranks decide them together */
     const uint32_t *sample_class; /* MANIFEST: [samples], what ranks hold together; NULL: as written */
     bool class_in_node;
+    bool sync_every;              /* gradients are reduced in every microbatch */
 };
-#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1, 0, NULL, false })
+#define LS_AS_WRITTEN ((struct ls_variant){ -1, -1, -1, -1, 0, NULL, false, false })
 
 struct ls_scenario {
     struct ls_arena *arena;

@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct ls_variant v = LS_AS_WRITTEN;
         compile(&s, &v, false);
         compile(&s, &v, true);
-        v = (struct ls_variant){ LS_FROZEN_PER_LAYER, 1, LS_EXEC_ANY, LS_UNUSED_FALLBACK, UINT32_MAX, NULL, false };
+        v = (struct ls_variant){ LS_FROZEN_PER_LAYER, 1, LS_EXEC_ANY, LS_UNUSED_FALLBACK, UINT32_MAX, NULL, false, true };
         compile(&s, &v, true);
     }
     ls_names_close(names);

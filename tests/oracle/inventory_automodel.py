@@ -215,6 +215,27 @@ def qwen3_5_35b_a3b():
                f"{CLASSES} elsewhere. {TOTAL}; the same for both model ids; the multi-token prediction layer is part of it. {MTP}")
 
 
+def qwen3_5_35b_a3b_cp():
+    """With context parallelism its forward embeds the tokens and encodes the media before it calls the text model, whatever the batch."""
+    spec = qwen3_5_35b_a3b()
+    run = spec.run
+
+    class TwoRanks:
+        def size(self):
+            return 2
+
+    def run_cp():
+        from nemo_automodel.components.models.qwen3_5_moe import model as module
+        module.shard_sequence_for_cp_round_robin = lambda mesh, t, seq_dim=1, pad_value=0: (t, None, t.shape[seq_dim])
+        model = run()
+        model.cp_mesh = TwoRanks()  # read by the model's forward alone: attention stays that of one rank
+        return model
+
+    spec.name, spec.run, spec.context_parallel = "qwen3_5_35b_a3b_cp", run_cp, True
+    spec.source += ". The flow with cp_size above 1: recorded on one rank, with the cut of the sequence left out"
+    return spec
+
+
 def qwen3_5_122b_a10b():
     return qwen3_5_moe(
         "qwen3_5_122b_a10b", dict(hidden_size=3072, moe_intermediate_size=1024, shared_expert_intermediate_size=1024,

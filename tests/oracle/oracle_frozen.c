@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Configs for which AutoModel then freezes keys and values of layers that share them, too, by the layer's number in the name: of Gemma4
- * E2B, whose text layers have none, that hits layer 15 of a vision tower that trains. Alike on all ranks; not modelled. */
+ * E2B, whose text layers have none, that hits layer 15 of a vision tower that trains. */
 static size_t kv_sharing;
 
 struct recorded { const char *config, *refused, *frozen; struct ls_str subtrees; size_t line; };
@@ -160,8 +160,14 @@ static bool check_recording(const char *path, size_t *configs)
             snprintf(frozen, sizeof frozen, "%s", line + 7), r.frozen = frozen;
         else if (strncmp(line, "subtree ", 8) == 0)
             ls_str_printf(&r.subtrees, "%s\n", line + 8);
-        else if (strncmp(line, "kv_sharing ", 11) == 0)
+        else if (strncmp(line, "kv_subtree ", 11) == 0)
+            ls_str_printf(&r.subtrees, "%s\n", line + 11);
+        else if (strncmp(line, "kv_sharing ", 11) == 0) { /* what is frozen then replaces what was */
+            const char *after = strchr(line + 11, ' ');
             kv_sharing++;
+            snprintf(frozen, sizeof frozen, "%s", after ? after + 1 : "");
+            ls_str_clear(&r.subtrees);
+        }
     }
     if (f)
         fclose(f);
@@ -190,7 +196,7 @@ int main(int argc, char **argv)
     if (n >= 0)
         free(entry);
     printf("oracle frozen: %zu recordings compared, %zu equal\n", compared, equal);
-    printf("%zu freeze_configs, in %zu of them AutoModel freezes keys and values by layer number in addition (not modelled); each migrated one "
-           "freezes the same\n", configs, kv_sharing);
+    printf("%zu freeze_configs, in %zu of them AutoModel freezes keys and values by layer number in addition; each migrated one freezes "
+           "the same\n", configs, kv_sharing);
     return compared && compared == equal ? 0 : 1;
 }

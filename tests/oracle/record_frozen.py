@@ -9,7 +9,8 @@ Needs torch, transformers and nemo-automodel in one environment; models are on t
 the recipes that name one of its ids, and a few more that tell the keys apart. A config's line lists the keys as the recipe has them;
 `frozen` counts the frozen floating-point parameters by their first names, with the digest of record_automodel.py; `subtree` lines name
 the largest subtrees in which everything is frozen; 0.7.0 raises for keys that 0.6.0 ignores: `refused` then lists them, and the rest
-is recorded without. `kv_sharing` counts what freeze_unused_kv_sharing_params freezes beyond that.
+is recorded without. `kv_sharing` is how many parameters freeze_unused_kv_sharing_params freezes beyond
+that, and what is frozen then (`kv_subtree` lines like the others).
 oracle_frozen.c compares each config with `rules: automodel`."""
 import importlib.metadata
 import os
@@ -114,7 +115,9 @@ def record(name, table):
         freeze_unused_kv_sharing_params(model)
         more = sum(p.is_floating_point() and not p.requires_grad for p in model.parameters()) - len(frozen)
         if more:
-            lines.append(f"kv_sharing {more}")
+            frozen = [n for n, p in model.named_parameters() if p.is_floating_point() and not p.requires_grad]
+            lines.append(f"kv_sharing {more} {len(frozen)}:{digest(frozen)}")
+            lines += [f"kv_subtree {n} {k}" for n, k in subtrees(model, set(frozen))]
     with open(os.path.join(HERE, "frozen", f"{name}.nemo-{version}.rec"), "w") as f:
         f.write("\n".join(lines) + "\n")
     print(name, tree, len(wanted), flush=True)

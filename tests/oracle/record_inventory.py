@@ -49,6 +49,7 @@ class Spec:
     multimodal: list = dataclasses.field(default_factory=list)
     attributes: dict = dataclasses.field(default_factory=dict)   # properties of a class that give a module: name -> its FQN
     moe: list = dataclasses.field(default_factory=list)          # as in the file: what the framework takes for routed layers
+    context_parallel: bool = False      # the flow is that of a context-parallel rank
     config: dict = dataclasses.field(default_factory=dict)
     published: int = None               # the published total ...
     besides: int = 0                    # ... and how many of its elements are no parameters of this class (buffers, ...)
@@ -459,6 +460,8 @@ def record(spec):
         inventory["model_ids"] = spec.model_ids
     if spec.source:
         inventory["source"] = spec.source
+    if spec.context_parallel:
+        inventory["context_parallel"] = True
     inventory.update(parameters=total, dtype=dtype)
     if spec.config:
         inventory["config"] = spec.config
