@@ -132,7 +132,7 @@ static void two_microbatches(struct ls_batch *b, struct ls_arena *arena)
     b->rounds = n;
 }
 
-static void fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o, size_t gpus, struct ls_arena *arena)
+static enum ls_code fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o, size_t gpus, struct ls_arena *arena, struct ls_error *err)
 {
     struct ls_mesh *m = &s->mesh;
     size_t replicas = o->replicas;
@@ -148,6 +148,7 @@ static void fix_sizes(struct ls_scenario *s, const struct ls_simulate_options *o
         two_microbatches(&s->batch, arena);
     s->batch.steps = o->steps ? o->steps : s->batch.execution == LS_EXEC_TABLE && s->batch.steps ? s->batch.steps : 1;
     s->batch.apart = true;
+    return ls_mesh_regroup(m, (struct ls_loc){ s->path, 0, 0 }, err);
 }
 
 /* A table that also says what ranks do by themselves holds more than samples: its letters are the run. */
@@ -206,8 +207,9 @@ enum ls_code ls_draw_batches(struct ls_scenario *s, const struct ls_simulate_opt
                              struct ls_compiled *out, struct ls_assignment *a, struct ls_error *err)
 {
     struct drawing w = { .s = s, .d = &s->timing.batches, .random = o->seed };
-    fix_sizes(s, o, gpus, arena);
-    enum ls_code rc = compile_drawn(&w, o, arena, out, a, err);
+    enum ls_code rc = fix_sizes(s, o, gpus, arena, err);
+    if (rc == LS_OK)
+        rc = compile_drawn(&w, o, arena, out, a, err);
     ls_vec_release(&w.sample);
     return rc;
 }

@@ -61,10 +61,10 @@ static enum ls_code fix_sizes(struct ls_scenario *s, const struct ls_replay_wish
         return ls_fail(err, LS_EINPUT, whole, "'--replicate' is %" PRIu64 ", but the scenario has %zu replicas of the shards", o->replicate,
                        s->mesh.replicate);
     if (any_shard)
-        s->mesh.shard = o->replicas ? (size_t)o->replicas : 2;
+        s->mesh.shard = o->replicas ? (size_t)o->replicas : s->mesh.ep > 1 ? 2 * s->mesh.ep : 2;
     if (any_replicate)
         s->mesh.replicate = o->replicate ? (size_t)o->replicate : 2;
-    return LS_OK;
+    return ls_mesh_regroup(&s->mesh, whole, err);
 }
 
 /* The failing run that check finds, as a scenario of its own. */

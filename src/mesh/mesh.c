@@ -67,6 +67,17 @@ enum ls_code ls_mesh_make(const struct ls_mesh_input *in, struct ls_mesh *out, s
     return LS_OK;
 }
 
+enum ls_code ls_mesh_regroup(struct ls_mesh *m, struct ls_loc at, struct ls_error *err)
+{
+    const size_t ranks = m->replicate * m->shard * m->cp * m->tp;
+    if (m->ep <= 1)
+        return LS_OK;
+    if (!ranks || ranks % m->ep)
+        return ls_fail(err, LS_EINPUT, at, "'ep_size' is %zu, which does not divide %zu ranks", m->ep, ranks);
+    m->ep_shard = ranks / m->ep;
+    return LS_OK;
+}
+
 size_t ls_mesh_ranks(const struct ls_mesh *m)
 {
     return m->replicate * m->shard * m->cp * m->tp * m->pp; /* `any` is 0 */

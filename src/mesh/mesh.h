@@ -27,6 +27,9 @@ struct ls_mesh {
  *   errors  LS_EINPUT: sizes that do not divide (dp by dp_replicate, world by cp tp pp, non-pp ranks by ep), contradict the
  *           world size or `any`, or exceed 2^20 */
 LS_MUST_USE enum ls_code ls_mesh_make(const struct ls_mesh_input *in, struct ls_mesh *out, struct ls_error *err);
+/* Expert groups again, after sizes that were `any`, or others, have been chosen.
+ *   errors  LS_EINPUT: ep does not divide the ranks of a pipeline stage */
+LS_MUST_USE enum ls_code ls_mesh_regroup(struct ls_mesh *m, struct ls_loc at, struct ls_error *err);
 size_t ls_mesh_ranks(const struct ls_mesh *m); /* 0 if a size is any */
 
 #endif

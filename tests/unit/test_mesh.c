@@ -70,3 +70,15 @@ Test(mesh, refusals_say_why)
     cr_assert_eq(make((struct ls_mesh_input){ .dp = 4, .dp_replicate = 3 }), LS_EINPUT);
     cr_assert(strstr(err.text, "'dp_replicate_size' is 3, which does not divide 'dp_size' 4"), "%s", err.text);
 }
+
+Test(mesh, expert_groups_follow_the_sizes_that_were_chosen)
+{
+    for (size_t ep = 1; ep <= 8; ep++)
+        for (size_t replicate = 1; replicate <= 3; replicate++)
+            for (size_t shard = 1; shard <= 16; shard++) {
+                struct ls_mesh m = { .replicate = replicate, .shard = shard, .cp = 1, .tp = 1, .pp = 1, .ep = ep, .ep_shard = ep > 1 ? LS_SIZE_ANY : 1 };
+                const bool fits = replicate * shard % ep == 0;
+                cr_assert_eq(ls_mesh_regroup(&m, LS_NOWHERE, &err), fits ? LS_OK : LS_EINPUT, "%zu x %zu ranks in groups of %zu", replicate, shard, ep);
+                cr_assert(!fits || m.ep_shard == (ep > 1 ? replicate * shard / ep : 1));
+            }
+}
