@@ -60,7 +60,7 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     if (network && !(o->sim.network = ls_network_find(network))) {
         if (strcmp(network, "simgrid") != 0)
             return ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--network' is '%.40s'; there are 'maxmin' and 'simgrid'", network);
-        ls_fail(err, LS_EBACKEND, LS_NOWHERE, "this build leaves out SimGrid, which was not there when it was configured");
+        ls_fail(err, LS_EBACKEND, LS_NOWHERE, "this build leaves out SimGrid, which was not there, or switched off, when it was configured");
         ls_hint(err, "Debian: libsimgrid-dev");
         return LS_EBACKEND;
     }

@@ -22,7 +22,7 @@ enum ls_code ls_mpi_open(struct ls_world **out, const volatile sig_atomic_t *int
 {
     (void)interrupted;
     *out = NULL;
-    ls_fail(err, LS_EBACKEND, LS_NOWHERE, "this build leaves out MPI, which was not there when it was configured");
+    ls_fail(err, LS_EBACKEND, LS_NOWHERE, "this build leaves out MPI, which was not there, or switched off, when it was configured");
     ls_hint(err, "Debian: libopenmpi-dev");
     return LS_EBACKEND;
 }
