@@ -18,6 +18,7 @@ Test(replay, random_scenarios_under_seeded_schedules)
 {
     struct replaying t = { 0 };
     struct ls_str why = { 0 };
+    cr_assert(replaying_seed(&t, 31101406, 1, &why), "%s", ls_str_text(&why)); /* three roundings to bf16, one way */
     for (uint64_t seed = 1; seed <= scenarios(500); seed++)
         cr_assert(replaying_seed(&t, seed, 2, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
     /* Not vacuous: every kind of outcome occurred, and data was looked at. */
