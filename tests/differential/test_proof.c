@@ -323,7 +323,8 @@ Test(cases, late_for_ever_in_one_order)
         refuted(&c, LS_HANG, 2, 2, 2);
         case_close(&c);
         late_pair(&c, "A B", "B A", apart); /* no order at all: safe, but there is no common one */
-        struct ls_check_result r = check(&c);
+        struct ls_check_options few = { .seed = 1, .replicas_max = 1 }; /* proofs alone: no mesh is that small */
+        struct ls_check_result r = check_with(&c, &few);
         cr_assert_eq(r.verdict, LS_UNDECIDED);
         case_close(&c);
     }
