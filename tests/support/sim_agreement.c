@@ -55,6 +55,33 @@ static bool witness(struct sim_agreement *a, const struct ls_scenario *s, const 
 
 enum { REPLICAS_MAX = 64 }; /* runs of thousands of ranks are the bench's */
 
+/* Sizes that simulate chose where the scenario says any: does set-up refuse them in check, too, for the same reason? */
+static bool size_refused(const struct ls_scenario *s, const struct ls_simulation *x, struct ls_str *why)
+{
+    if (s->kind == LS_PLAN_RAW || (s->mesh.shard != LS_SIZE_ANY && s->mesh.replicate != LS_SIZE_ANY))
+        return false;
+    struct ls_scenario sized = *s;
+    struct ls_assessment v;
+    struct ls_arena arena;
+    struct ls_error err = { 0 };
+    ls_arena_init(&arena, 0);
+    if (sized.mesh.replicate == LS_SIZE_ANY)
+        sized.mesh.replicate = 2;
+    const size_t gpus = x->platform.gpus;
+    if (sized.mesh.shard == LS_SIZE_ANY)
+        sized.mesh.shard = gpus % sized.mesh.replicate ? gpus : gpus / sized.mesh.replicate;
+    bool same = ls_mesh_regroup(&sized.mesh, (struct ls_loc){ s->path, 0, 0 }, &err) == LS_OK &&
+                ls_assess(&sized, &(struct ls_assess_options){ .variant = LS_AS_WRITTEN }, &arena, &v, &err) == LS_OK;
+    if (same) {
+        same = v.verdict == LS_SETUP_ERROR && strcmp(v.compiled.refusal.rule, x->refusal.rule) == 0;
+        if (!same)
+            ls_str_printf(why, "over %zu x %zu ranks check says %s; ", sized.mesh.replicate, sized.mesh.shard, ls_verdict_name(v.verdict));
+        ls_assessment_release(&v);
+    }
+    ls_arena_release(&arena);
+    return same;
+}
+
 static bool drawn(struct sim_agreement *a, const struct ls_scenario *s, const struct ls_assessment *v, struct ls_simulate_options o,
                   unsigned seeds, struct ls_str *why)
 {
@@ -67,6 +94,12 @@ static bool drawn(struct sim_agreement *a, const struct ls_scenario *s, const st
         if (s->batch.execution != LS_EXEC_TABLE && s->mesh.replicate * s->mesh.shard > REPLICAS_MAX)
             o.replicas = REPLICAS_MAX;
         enum ls_code rc = ls_simulate(s, &o, &arena, &x, &err);
+        if (rc == LS_OK && x.refusal.rule && size_refused(s, &x, why)) {
+            a->refused++;
+            ls_simulation_release(&x);
+            ls_arena_release(&arena);
+            return true; /* as every draw of this size */
+        }
         bool good = rc == LS_OK && !x.refusal.rule && (x.run.complete || of_machine(v->verdict) || v->verdict == LS_UNDECIDED);
         if (rc != LS_OK)
             ls_str_printf(why, "draw %u: %s", seed, err.text);

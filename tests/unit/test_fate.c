@@ -11,7 +11,7 @@ struct ran { struct ls_arena arena; struct ls_names *names; struct ls_scenario s
 static enum ls_code run_pair(struct ran *r, const char *groups, const char *zero, const char *one, const char *simulate, struct ls_error *err)
 {
     struct ls_str text = { 0 };
-    const struct ls_simulate_options o = { .variant = { -1, -1, -1, -1, 0, NULL, false }, .fold = true, .platform = LS_SOURCE_DIR "/scenarios/platforms/h100x8.yaml" };
+    const struct ls_simulate_options o = { .variant = { -1, -1, -1, -1, 0, NULL, false, false }, .fold = true, .platform = LS_SOURCE_DIR "/scenarios/platforms/h100x8.yaml" };
     ls_str_printf(&text, "lockstep: 1\nname: pair\nprogram:\n  ranks: 2\n  groups: {%s}\n  rank:\n    0: [%s]\n    1: [%s]\nsimulate: {%s}\n", groups, zero, one,
                   simulate);
     ls_arena_init(&r->arena, 0);

@@ -31,7 +31,7 @@ static void release(struct ran *r)
     ls_arena_release(&r->arena);
 }
 
-static const struct ls_simulate_options plain = { .variant = { -1, -1, -1, -1, 0, NULL, false }, .fold = true, .seed = 1 };
+static const struct ls_simulate_options plain = { .variant = { -1, -1, -1, -1, 0, NULL, false, false }, .fold = true, .seed = 1 };
 
 Test(simulate, llama_closed_forms)
 {
