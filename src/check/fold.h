@@ -81,11 +81,5 @@ uint32_t ls_fold_scope(const struct ls_fold *f, const struct ls_tree *t, uint32_
 uint32_t ls_fold_leaf_macro(const struct ls_fold *f, const struct ls_tree *t, uint32_t leaf); /* before the round */
 /* The place in `next` (the tree of the following round) that `agent` of `level` leads to. */
 uint32_t ls_fold_successor(const struct ls_fold *f, const struct ls_tree *t, uint32_t level, uint32_t agent, const struct ls_tree *next);
-/* The round as a job: one replica per distinct program and scope. *key names what decides its outcome; equal keys, equal
- * outcomes. `keys` is shared by the rounds of one fold. */
-uint32_t ls_fold_key(const struct ls_fold *f, const struct ls_tree *t, struct ls_intern *keys);
-/* *leaf: the leaf agent that each replica of the job stands for. `absent` [leaf agents], or NULL: those that take no part. */
-void ls_fold_job(const struct ls_fold *f, const struct ls_tree *t, const bool *absent, struct ls_arena *arena, struct ls_job *out,
-                 const uint32_t **leaf);
 
 #endif

@@ -1,5 +1,6 @@
 #include "check/proof.h"
 
+#include "check/fold_job.h"
 #include "check/late.h"
 #include "check/merged.h"
 #include "check/unfold.h"

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "brute.h"
 #include "check/check.h"
+#include "check/fold_job.h"
 #include "check/order.h"
 #include "check/proof.h"
 #include "random_system.h"
