@@ -84,6 +84,7 @@ struct walk {
     size_t names, params;
     uint16_t *sources;         /* [names]: communicator whose members' samples experts see, or LS_NO_COMM */
     bool *reduced;             /* [names]: some reduction carries it */
+    uint16_t *shards;          /* [names]: communicator whose members share it, or LS_NO_COMM */
     size_t places_max;         /* of the largest group of sources */
     uint32_t only;             /* second pass: the one parameter, else LS_NO_ID */
     const struct share *look; size_t looks;
@@ -111,6 +112,17 @@ static uint64_t *value(const struct walk *w, uint64_t *table, size_t row, uint32
 static uint32_t place_of(const struct walk *w, uint32_t rank, uint32_t name)
 {
     return w->sources[name] == LS_NO_COMM ? 0 : w->job->comm[w->sources[name]].member[rank];
+}
+
+/* Rows are shared out from the front: of few rows, the last ranks have none, and lose nothing. */
+static bool holds(const struct walk *w, uint32_t rank, uint32_t name)
+{
+    const uint64_t rows = ls_tables_rows(w->job->tables, name);
+    const struct ls_groups *g = w->shards[name] == LS_NO_COMM ? NULL : &w->job->comm[w->shards[name]];
+    if (!rows || !g || g->group[rank] == LS_NO_ID)
+        return true;
+    const uint64_t ranks = g->first[g->group[rank] + 1] - g->first[g->group[rank]], each = (rows + ranks - 1) / ranks;
+    return g->member[rank] * each < rows;
 }
 
 static void weigh(const struct walk *w, struct share s, uint64_t *out)
@@ -282,7 +294,7 @@ static void step(struct walk *w, struct ls_at at, const struct ls_op *op)
         memset(part, 0, w->width * sizeof *part);
         const uint32_t place = place_of(w, at.rank, p->items[i]);
         if (left_out(w, op)) { /* nothing of it arrived in the parameter */
-            if (w->only == LS_NO_ID)
+            if (w->only == LS_NO_ID && holds(w, at.rank, p->items[i]))
                 ls_push(&w->skipped, (struct skipped_step){ at, q, k, place });
             continue;
         }
@@ -387,12 +399,17 @@ static void number_params(struct walk *w)
         for (size_t s = 0; s < w->job->rank[r].count; s++)
             for (size_t o = 0; o < w->job->rank[r].segment[s]->count; o++) {
                 const struct ls_op *op = &w->job->rank[r].segment[s]->op[o];
-                if (!is_share(op) && !is_step(op) && !is_copy(op))
+                const bool shares_out = is_reduction(op) && op->kind == LS_OP_REDUCE_SCATTER;
+                if (!is_share(op) && !is_step(op) && !is_copy(op) && !shares_out)
                     continue;
                 steps += is_step(op);
                 const struct ls_payload *p = payload_of(w, op);
                 for (size_t i = 0; i < p->count; i++) {
                     assert(p->items[i] < w->names);
+                    if (shares_out) {
+                        w->shards[p->items[i]] = op->comm;
+                        continue;
+                    }
                     if (is_copy(op)) {
                         w->reduced[p->items[i]] = true;
                         continue;
@@ -527,6 +544,8 @@ enum ls_code ls_check_gradients(const struct ls_job *job, bool mean, enum ls_ver
     w.sources = LS_NEW(&scratch, uint16_t, w.names);
     memset(w.sources, 0xff, w.names * sizeof *w.sources);
     w.reduced = LS_NEW(&scratch, bool, w.names);
+    w.shards = LS_NEW(&scratch, uint16_t, w.names);
+    memset(w.shards, 0xff, w.names * sizeof *w.shards);
     w.places_max = 1;
     number_params(&w);
     uint64_t factor = mean ? ratio61(1, job->ranks) : 1;

@@ -10,7 +10,8 @@
  *   copy_out, pass B, payload P      a unit's buffer that nobody else has a part of; held: what an all_reduce has left in a bucket
  *   compute, pass OPT, factor        scales what the step will find
  *   compute, pass OPT                the step: every share of the parameters in its payload must have arrived
- *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do).
+ *                                    (kernel LEFT_OUT: this rank does not update its shards of P's items. Lost where others do,
+ *                                    if it holds any of their rows: ls_tables_rows).
  *                                    Of experts that no reduction carries, what has accumulated is there.
  *                                    With factor 0: the optimizer holds other tensors, and nothing arrives.
  *                                    With a symbol: scaled by a factor of the rank's own, here 1 / (rank + 2)

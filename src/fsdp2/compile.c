@@ -268,6 +268,17 @@ static void open_covered(struct compiler *c)
     }
 }
 
+/* Experts are cut evenly: no rank is without. */
+static void open_rows(struct compiler *c)
+{
+    const struct ls_model *m = c->in.plan->model;
+    for (uint32_t i = 0; i < m->params; i++) {
+        const uint32_t u = c->in.plan->owner[i];
+        if (m->param[i].canonical == i && u != LS_NO_ID && c->in.plan->unit[u].mesh == LS_UNIT_DP && m->param[i].dims)
+            ls_tables_set_rows(c->in.tables, m->param[i].name, m->param[i].dim[0]);
+    }
+}
+
 enum ls_code ls_fsdp2_open(const struct ls_compile_input *in, struct ls_arena *arena, struct ls_transducer **out,
                            struct ls_error *err)
 {
@@ -292,6 +303,7 @@ enum ls_code ls_fsdp2_open(const struct ls_compile_input *in, struct ls_arena *a
         (void)id;
     }
     open_comms(c);
+    open_rows(c);
     open_preorder(c);
     open_checkpointed(c);
     open_covered(c);

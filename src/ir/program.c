@@ -77,6 +77,7 @@ void ls_tables_release(struct ls_tables *t)
     ls_names_close(t->names);
     ls_vec_release(&t->comm);
     ls_vec_release(&t->payload);
+    ls_vec_release(&t->rows);
     ls_vec_release(&t->cause);
     ls_vec_release(&t->buffer);
     ls_vec_release(&t->range);
@@ -145,6 +146,15 @@ uint32_t ls_tables_event(struct ls_tables *t, const char *name)
     index_put(x, id_hash(id), (uint32_t)(t->event.count - 1));
     return (uint32_t)(t->event.count - 1);
 }
+
+void ls_tables_set_rows(struct ls_tables *t, uint32_t name, uint64_t rows)
+{
+    while (t->rows.count <= name)
+        ls_push(&t->rows, 0);
+    t->rows.at[name] = rows;
+}
+
+uint64_t ls_tables_rows(const struct ls_tables *t, uint32_t name) { return name < t->rows.count ? t->rows.at[name] : 0; }
 
 uint32_t ls_tables_payload(struct ls_tables *t, const char *name, const uint32_t *items, size_t count, uint64_t elements)
 {

@@ -49,6 +49,7 @@ struct ls_tables {
     LS_VEC(uint64_t) vector;    /* per-peer counts: length first, then the counts */
     LS_VEC(uint32_t) stream;    /* name ids of streams; index = op.stream */
     LS_VEC(uint32_t) event;     /* name ids of events; index = op.event */
+    LS_VEC(uint64_t) rows;      /* index = name id; dim 0 of a parameter that reductions share out in ceil(rows / ranks) each; 0: not known */
     struct ls_table_index *index; /* private: finds rows of comm, stream, event, payload and cause again */
 };
 void ls_tables_init(struct ls_tables *t, struct ls_arena *arena);
@@ -59,6 +60,8 @@ uint32_t ls_tables_event(struct ls_tables *t, const char *name);
 /* Finds or adds a payload: equal name and equal item list give the equal index, so payload identity is index equality. */
 uint32_t ls_tables_payload(struct ls_tables *t, const char *name, const uint32_t *items, size_t count, uint64_t elements);
 uint32_t ls_tables_cause(struct ls_tables *t, const char *text, struct ls_loc at);
+void ls_tables_set_rows(struct ls_tables *t, uint32_t name, uint64_t rows);
+uint64_t ls_tables_rows(const struct ls_tables *t, uint32_t name);
 const char *ls_tables_name(const struct ls_tables *t, uint32_t id); /* "" for LS_NO_ID */
 
 struct ls_segment { const struct ls_op *op; size_t count; uint64_t hash; };

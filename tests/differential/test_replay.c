@@ -19,6 +19,8 @@ Test(replay, random_scenarios_under_seeded_schedules)
     struct replaying t = { 0 };
     struct ls_str why = { 0 };
     cr_assert(replaying_seed(&t, 31101406, 1, &why), "%s", ls_str_text(&why)); /* three roundings to bf16, one way */
+    cr_assert(replaying_seed(&t, 77001485, 1, &why), "%s", ls_str_text(&why)); /* a rank without rows leaves its step out */
+    cr_assert(replaying_seed(&t, 78001234, 1, &why), "%s", ls_str_text(&why)); /* a faulty program says more than its buffers hold */
     for (uint64_t seed = 1; seed <= scenarios(500); seed++)
         cr_assert(replaying_seed(&t, seed, 2, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
     /* Not vacuous: every kind of outcome occurred, and data was looked at. */

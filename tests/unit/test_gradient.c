@@ -59,6 +59,32 @@ static enum ls_verdict judge(struct step *s, bool mean, struct ls_share_problem 
 
 static bool is(struct ls_ratio r, uint32_t num, uint32_t den) { return (uint64_t)r.num * den == (uint64_t)num * r.den && r.den; }
 
+/* A rank that leaves its step out loses what its shards hold: of one row nothing, if another rank has it. */
+Test(gradient, steps_left_out_lose_what_the_rank_holds)
+{
+    static const struct { uint64_t rows; uint32_t rank; enum ls_verdict v; } of[] = {
+        { 0, 1, LS_LOST_GRADIENT }, { 2, 1, LS_LOST_GRADIENT }, { 1, 1, LS_SAFE }, { 1, 0, LS_LOST_GRADIENT } };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        struct step s;
+        struct ls_share_problem p;
+        open_step(&s, 2);
+        for (uint32_t r = 0; r < 2; r++) {
+            share(&s, r, "p", 0);
+            reduce(&s, r, "p", LS_REDUCE_AVG);
+            struct ls_op *op = add(&s, r, LS_OP_COMPUTE, 0, LS_PASS_OPT, "p", 0);
+            if (r != of[i].rank)
+                continue;
+            op->kernel = (uint32_t)s.b.tables.kernel.count;
+            op->kernels = 1;
+            ls_push(&s.b.tables.kernel, (struct ls_kernel){ .what = LS_KERNEL_LEFT_OUT, .instance = LS_NO_ID });
+        }
+        ls_tables_set_rows(&s.b.tables, ls_name_id(s.b.tables.names, "p"), of[i].rows);
+        cr_expect_eq(judge(&s, true, &p), of[i].v, "%zu", i);
+        cr_expect(of[i].v == LS_SAFE || (p.rank == 0 && p.missing == 2), "%zu: rank %u, %zu missing", i, p.rank, p.missing);
+        build_close(&s.b);
+    }
+}
+
 Test(gradient, averages_over_two_ranks_and_two_microbatches)
 {
     struct step s;

@@ -48,8 +48,26 @@ static void give(struct ls_rank *r, struct ls_stream *s, struct ls_storage **wha
     *what = NULL;
 }
 
+/* A program with a fault may say more than its buffers hold. */
+static uint64_t room(const struct ls_tensor *t)
+{
+    return t->of && t->dtype != LS_DTYPE_NONE && t->of->bytes > t->offset_bytes ? (t->of->bytes - t->offset_bytes) / ls_dtype_bytes(t->dtype) : 0;
+}
+
+static struct ls_tensor inside(struct ls_tensor t)
+{
+    if (t.elements > room(&t))
+        t.elements = room(&t);
+    return t;
+}
+
 static void add_move(struct ls_rank *r, struct ls_tensor to, struct ls_tensor from, bool add)
 {
+    to = inside(to);
+    if (from.of) {
+        from = inside(from);
+        to.elements = from.elements < to.elements ? from.elements : to.elements;
+    }
     ls_push(&r->moves, (struct ls_move){ to, from, add });
 }
 
@@ -369,7 +387,7 @@ static enum ls_code reduced(struct ls_rank *r, size_t op, struct ls_error *err)
         uint32_t q = param_of(r, p->items[i]);
         uint64_t n = padded(r, q);
         struct shard_grad *g = partial ? &r->param[q].partial : &r->param[q].reduced;
-        struct ls_tensor from = { out, at * ls_dtype_bytes(dtype), n, dtype };
+        struct ls_tensor from = inside((struct ls_tensor){ out, at * ls_dtype_bytes(dtype), n, dtype });
         if (g->t.of) {
             add_move(r, g->t, from, true);
             flush_moves(r, s, LS_NO_TAG);
@@ -479,7 +497,7 @@ static bool is_scalar(const struct ls_op *o)
     return o->kind == LS_OP_ALL_REDUCE && o->unit == LS_NO_ID && o->dtype == LS_DTYPE_F32 && o->count <= 64 && o->symbol == LS_NO_ID;
 }
 
-enum ls_code data_before(struct ls_rank *r, size_t op, struct ls_comm_call *call, struct ls_error *err)
+static enum ls_code bind_data(struct ls_rank *r, size_t op, struct ls_comm_call *call, struct ls_error *err)
 {
     const struct ls_op *o = r->op[op].op;
     uint32_t unit = unit_of(r, o);
@@ -521,6 +539,17 @@ enum ls_code data_before(struct ls_rank *r, size_t op, struct ls_comm_call *call
         return r->math->ops->scalar(r->math, r, call->stream, o, false, call->in, err);
     }
     return LS_OK;
+}
+
+/* A call that its buffers are too small for moves no data: what it meets is seen from its count. */
+enum ls_code data_before(struct ls_rank *r, size_t op, struct ls_comm_call *call, struct ls_error *err)
+{
+    enum ls_code rc = bind_data(r, op, call, err);
+    if (rc == LS_OK && call->in.elements > room(&call->in))
+        call->in = (struct ls_tensor){ 0 };
+    if (rc == LS_OK && call->out.elements > room(&call->out))
+        call->out = (struct ls_tensor){ 0 };
+    return rc;
 }
 
 enum ls_code data_after(struct ls_rank *r, size_t op, const struct ls_comm_call *call, struct ls_error *err)

@@ -159,7 +159,7 @@ struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t
 
 static double value_at(const struct ls_tensor *t, uint64_t i)
 {
-    return t->of ? ls_element_get((const char *)t->of->at + t->offset_bytes, t->dtype, i) : 0.0;
+    return t->of && i < t->elements ? ls_element_get((const char *)t->of->at + t->offset_bytes, t->dtype, i) : 0.0;
 }
 
 static void compare_gradient(void *args, struct ls_stream *stream)
