@@ -41,6 +41,8 @@ static enum ls_code read_options(const struct ls_cli *cli, struct ls_replay_wish
         rc = ls_cli_uint(cli, "replicate", 1, 64, &o->replicate, err);
     if (rc == LS_OK && o->trace && o->math == LS_REPLAY_PATTERNS)
         rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--trace' is of a training run; patterns have no times");
+    if (rc == LS_OK && o->trace)
+        rc = ls_write_check(o->trace, err);
     if (o->trace)
         o->math = LS_REPLAY_TRAIN;
     if (rc == LS_OK && o->nccl_like && o->against)

@@ -175,6 +175,8 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     enum ls_code rc = read_options(cli, &o, &arena, &err);
     if (rc == LS_OK && o.trace && o.policies * o.draws > 1)
         rc = ls_fail(&err, LS_EUSAGE, LS_NOWHERE, "'--trace' goes with one policy and one kind of batches");
+    if (rc == LS_OK && o.trace)
+        rc = ls_write_check(o.trace, &err);
     if (rc == LS_OK)
         rc = ls_scenario_load(argv[0], &arena, names, &s, &err);
     if (rc == LS_OK)

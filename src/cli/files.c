@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,48 +93,126 @@ const char *ls_models_folder(struct ls_arena *arena)
     return ls_arena_printf(arena, "%s/models", installed);
 }
 
-enum ls_code ls_write_file(const char *path, const char *text, size_t length, struct ls_error *err)
+static enum ls_code cannot_write(const char *path, struct ls_error *err)
 {
     struct ls_loc at = { path, 0, 0 };
-    char *real = realpath(path, NULL); /* NULL for a new file: then the name itself is the place */
-    const char *target = real ? real : path;
-    struct ls_str name = { 0 };
-    sigset_t ends, before;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    sigprocmask(SIG_BLOCK, &ends, &before); /* or the temporary file would stay */
-    ls_str_printf(&name, "%s.XXXXXX", target);
-    int fd = mkstemp(name.text);
-    enum ls_code rc = LS_OK;
-    if (fd < 0) {
-        rc = ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
-        ls_str_release(&name);
-        free(real);
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        return rc;
-    }
-    for (size_t done = 0; done < length && rc == LS_OK;) {
+    return ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static enum ls_code write_all(int fd, const char *path, const char *text, size_t length, struct ls_error *err)
+{
+    for (size_t done = 0; done < length;) {
         ssize_t n = write(fd, text + done, length - done);
         if (n < 0 && errno != EINTR)
-            rc = ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
-        else if (n > 0)
+            return cannot_write(path, err);
+        if (n > 0)
             done += (size_t)n;
     }
+    return LS_OK;
+}
+
+/* A new file takes the place of a regular one; devices and pipes have no other place, and are written to. */
+enum place { PLACE_REPLACED, PLACE_DEVICE, PLACE_STDOUT };
+
+static enum place place_of(const char *path)
+{
+    struct stat st, out;
+    if (stat(path, &st) != 0)
+        return PLACE_REPLACED;
+    if (fstat(STDOUT_FILENO, &out) == 0 && st.st_dev == out.st_dev && st.st_ino == out.st_ino)
+        return PLACE_STDOUT;
+    return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) ? PLACE_REPLACED : PLACE_DEVICE;
+}
+
+/* A file beside `path`, for its future content. */
+static int open_temporary(const char *path, struct ls_str *name)
+{
+    char *real = realpath(path, NULL); /* NULL for a new file: then the name itself is the place */
     struct stat st;
-    mode_t mode = 0644;
-    if (stat(target, &st) == 0)
-        mode = st.st_mode & 0777;
-    if (fchmod(fd, mode) != 0 && rc == LS_OK)
-        rc = ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
-    if (close(fd) != 0 && rc == LS_OK)
-        rc = ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
-    if (rc == LS_OK && rename(name.text, target) != 0)
-        rc = ls_fail(err, LS_EBACKEND, at, "cannot write '%s': %s", path, strerror(errno));
-    if (rc != LS_OK)
-        unlink(name.text);
-    ls_str_release(&name);
+    int fd = -1;
+    ls_str_printf(name, "%s.XXXXXX", real ? real : path);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    else
+        fd = mkstemp(name->text);
     free(real);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    return fd;
+}
+
+/* The old file's permissions, or those of any new file. */
+static mode_t mode_of(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0)
+        return st.st_mode & 0777;
+    mode_t mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
+static enum ls_code replace_file(const char *path, const char *text, size_t length, struct ls_error *err)
+{
+    struct ls_str name = { 0 };
+    int fd = open_temporary(path, &name);
+    if (fd < 0) {
+        ls_str_release(&name);
+        return cannot_write(path, err);
+    }
+    char *real = realpath(path, NULL);
+    enum ls_code rc = write_all(fd, path, text, length, err);
+    if (rc == LS_OK && fchmod(fd, mode_of(path)) != 0)
+        rc = cannot_write(path, err);
+    if (close(fd) != 0 && rc == LS_OK)
+        rc = cannot_write(path, err);
+    if (rc == LS_OK && rename(ls_str_text(&name), real ? real : path) != 0)
+        rc = cannot_write(path, err);
+    if (rc != LS_OK)
+        unlink(ls_str_text(&name));
+    free(real);
+    ls_str_release(&name);
+    return rc;
+}
+
+static enum ls_code write_device(const char *path, const char *text, size_t length, struct ls_error *err)
+{
+    int fd = open(path, O_WRONLY);
+    if (fd < 0)
+        return cannot_write(path, err);
+    enum ls_code rc = write_all(fd, path, text, length, err);
+    return close(fd) != 0 && rc == LS_OK ? cannot_write(path, err) : rc;
+}
+
+enum ls_code ls_write_file(const char *path, const char *text, size_t length, struct ls_error *err)
+{
+    sigset_t ends, before;
+    enum ls_code rc = LS_OK;
+    switch (place_of(path)) {
+    case PLACE_STDOUT:
+        return fflush(stdout) != 0 ? cannot_write(path, err) : write_all(STDOUT_FILENO, path, text, length, err);
+    case PLACE_DEVICE:
+        return write_device(path, text, length, err);
+    case PLACE_REPLACED:
+        sigemptyset(&ends);
+        sigaddset(&ends, SIGINT);
+        sigaddset(&ends, SIGTERM);
+        sigprocmask(SIG_BLOCK, &ends, &before); /* or the temporary file would stay */
+        rc = replace_file(path, text, length, err);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+    return rc;
+}
+
+enum ls_code ls_write_check(const char *path, struct ls_error *err)
+{
+    if (place_of(path) != PLACE_REPLACED)
+        return access(path, W_OK) == 0 ? LS_OK : cannot_write(path, err);
+    struct ls_str name = { 0 };
+    int fd = open_temporary(path, &name);
+    enum ls_code rc = fd < 0 ? cannot_write(path, err) : LS_OK;
+    if (fd >= 0) {
+        close(fd);
+        unlink(ls_str_text(&name));
+    }
+    ls_str_release(&name);
     return rc;
 }

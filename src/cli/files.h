@@ -22,8 +22,12 @@ LS_MUST_USE enum ls_code ls_paths_add_all(ls_paths *out, struct ls_arena *arena,
 /* The folder of inventories: scenarios/models here, or the one that ships with Lockstep. */
 const char *ls_models_folder(struct ls_arena *arena);
 
-/* Writes a file so that it is there whole or not at all: a temporary beside it, then renamed. Symbolic links are followed.
+/* Writes a file so that it is there whole or not at all: a temporary beside it, then renamed. Symbolic links are followed. Devices,
+ * pipes and the file that standard output goes to are written to instead.
  *   errors  LS_EBACKEND */
 LS_MUST_USE enum ls_code ls_write_file(const char *path, const char *text, size_t length, struct ls_error *err);
+/* Could it be written now? For what is written only after a long run.
+ *   errors  LS_EBACKEND: the folder is not there, no permission */
+LS_MUST_USE enum ls_code ls_write_check(const char *path, struct ls_error *err);
 
 #endif

@@ -1,10 +1,13 @@
 /* The parts of the command line that no golden file reaches: excerpts with carets, cleaned text, option values. */
 #include "cli/cli.h"
+#include "cli/files.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/lockstep-test-XXXXXX";
@@ -192,4 +195,104 @@ Test(options, suggestions)
     cr_assert_str_eq(err.hint, "did you mean '--force'?");
     cr_assert_eq(parse(&cli, &argc, WORDS(far), &err), LS_EUSAGE);
     cr_assert_str_eq(err.hint, "");
+}
+
+/* ---- files that a command writes ---- */
+
+static char folder[] = "/tmp/lockstep-test-XXXXXX";
+static char file[64], pipe_name[64], link_name[64];
+
+static void make_folder(void)
+{
+    cr_assert(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/file", folder);
+    snprintf(pipe_name, sizeof pipe_name, "%s/pipe", folder);
+    snprintf(link_name, sizeof link_name, "%s/link", folder);
+}
+
+static void remove_folder(void)
+{
+    unlink(file);
+    unlink(pipe_name);
+    unlink(link_name);
+    cr_assert_eq(rmdir(folder), 0, "something was left in %s", folder);
+}
+
+static void file_holds(const char *name, const char *want)
+{
+    char have[64] = "";
+    FILE *f = fopen(name, "r");
+    cr_assert(f, "%s", name);
+    have[fread(have, 1, sizeof have - 1, f)] = '\0';
+    fclose(f);
+    cr_assert_str_eq(have, want);
+}
+
+TestSuite(write, .init = make_folder, .fini = remove_folder);
+
+Test(write, a_file_is_replaced_and_keeps_its_mode)
+{
+    struct ls_error err = { 0 };
+    struct stat st;
+    umask(027);
+    cr_assert_eq(ls_write_file(file, "one", 3, &err), LS_OK);
+    cr_assert_eq(stat(file, &st), 0);
+    cr_assert_eq(st.st_mode & 0777, 0640, "a new file obeys the umask");
+    cr_assert_eq(chmod(file, 0604), 0);
+    cr_assert_eq(symlink("file", link_name), 0);
+    cr_assert_eq(ls_write_file(link_name, "two", 3, &err), LS_OK);
+    file_holds(file, "two");
+    cr_assert_eq(lstat(link_name, &st), 0);
+    cr_assert(S_ISLNK(st.st_mode));
+    cr_assert_eq(stat(file, &st), 0);
+    cr_assert_eq(st.st_mode & 0777, 0604);
+}
+
+Test(write, pipes_and_devices_stay_what_they_are)
+{
+    struct ls_error err = { 0 };
+    struct stat st;
+    char have[4] = "";
+    cr_assert_eq(mkfifo(pipe_name, 0600), 0);
+    int reader = open(pipe_name, O_RDONLY | O_NONBLOCK);
+    cr_assert(reader >= 0);
+    cr_assert_eq(ls_write_check(pipe_name, &err), LS_OK);
+    cr_assert_eq(ls_write_file(pipe_name, "one", 3, &err), LS_OK);
+    cr_assert_eq(read(reader, have, 3), 3);
+    cr_assert_str_eq(have, "one");
+    close(reader);
+    cr_assert_eq(lstat(pipe_name, &st), 0);
+    cr_assert(S_ISFIFO(st.st_mode), "the pipe was replaced by a file");
+    cr_assert_eq(symlink("/dev/full", link_name), 0);
+    if (stat(link_name, &st) == 0) {
+        cr_assert_eq(ls_write_file(link_name, "one", 3, &err), LS_EBACKEND);
+        cr_assert_eq(stat("/dev/full", &st), 0);
+        cr_assert(S_ISCHR(st.st_mode));
+    }
+}
+
+Test(write, the_file_of_standard_output_gets_both)
+{
+    struct ls_error err = { 0 };
+    fflush(stdout);
+    int before = dup(STDOUT_FILENO);
+    cr_assert(freopen(file, "w", stdout));
+    printf("before ");
+    cr_assert_eq(ls_write_file(file, "file", 4, &err), LS_OK);
+    printf(" after");
+    fflush(stdout);
+    dup2(before, STDOUT_FILENO);
+    close(before);
+    file_holds(file, "before file after");
+}
+
+Test(write, what_cannot_be_written_is_known_before)
+{
+    struct ls_error err = { 0 };
+    cr_assert_eq(ls_write_check(file, &err), LS_OK);
+    cr_assert_neq(access(file, F_OK), 0, "a check leaves nothing");
+    cr_assert_eq(ls_write_check(folder, &err), LS_EBACKEND);
+    cr_assert(strstr(err.text, "Is a directory"), "%s", err.text);
+    cr_assert_eq(ls_write_check("/tmp/lockstep-no-such-folder/file", &err), LS_EBACKEND);
+    cr_assert(strstr(err.text, "No such file"), "%s", err.text);
 }
