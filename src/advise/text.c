@@ -85,6 +85,36 @@ static void add_when(const struct ls_op *op, struct ls_str *out)
         ls_str_printf(out, "%s, microbatch %u", pass, op->microbatch);
 }
 
+static enum ls_round_kind kind_of_round(const struct printer *p, size_t round)
+{
+    const struct ls_compiled *c = &p->a->compiled;
+    uint32_t number = c->system.driver.node[p->a->check.witness->assignment.node[round]].round;
+    return number < c->rounds.count ? c->rounds.round[number].kind : LS_ROUND_MICRO;
+}
+
+static bool holds_batch(enum ls_round_kind kind) { return kind != LS_ROUND_STEP && kind != LS_ROUND_IDLE; }
+
+/* What the rank holds or does there. The end of a step has no batch, whatever letter stands for that: it has those of its
+ * microbatches, if they are all alike. LS_NO_ID: nothing can be said in a word. */
+static uint32_t telling_letter(const struct printer *p, struct ls_at at)
+{
+    const struct ls_witness *w = p->a->check.witness;
+    const struct ls_letters *l = &p->a->compiled.letters;
+    size_t roles = p->a->compiled.system.replica->roles, replicas = w->job.ranks / roles, replica = at.rank / roles;
+    uint32_t letter = w->assignment.letter[at.segment * replicas + replica], held = LS_NO_ID;
+    if (!l->letter || l->letter[letter].events || holds_batch(kind_of_round(p, at.segment)))
+        return letter;
+    for (size_t r = at.segment; r-- > 0 && kind_of_round(p, r) != LS_ROUND_STEP;) {
+        uint32_t before = l->letter[w->assignment.letter[r * replicas + replica]].base;
+        if (!holds_batch(kind_of_round(p, r)))
+            continue;
+        if (held != LS_NO_ID && held != before)
+            return LS_NO_ID;
+        held = before;
+    }
+    return held;
+}
+
 static void add_rank(struct printer *p, struct ls_at at, struct ls_str *out)
 {
     const struct ls_witness *w = p->a->check.witness;
@@ -92,9 +122,9 @@ static void add_rank(struct printer *p, struct ls_at at, struct ls_str *out)
     ls_str_printf(out, "rank %u", at.rank);
     if (p->s->kind == LS_PLAN_RAW || !t->letter_name || at.segment >= w->assignment.rounds)
         return;
-    size_t replicas = w->job.ranks / t->roles;
-    uint32_t letter = w->assignment.letter[at.segment * replicas + at.rank / t->roles];
-    ls_str_printf(out, " (%s)", t->letter_name(t, letter));
+    uint32_t letter = telling_letter(p, at);
+    if (letter != LS_NO_ID)
+        ls_str_printf(out, " (%s)", t->letter_name(t, letter));
 }
 
 /* A label and one or two columns. */
@@ -161,13 +191,10 @@ static unsigned media_of(struct printer *p, struct ls_at at)
 {
     const struct ls_witness *w = p->a->check.witness;
     const struct ls_letters *l = &p->a->compiled.letters;
-    size_t replicas = w->job.ranks / p->a->compiled.system.replica->roles;
-    if (!l->letter || at.segment >= w->assignment.rounds)
-        return 0;
-    const struct ls_letter *letter = &l->letter[w->assignment.letter[at.segment * replicas + at.rank / p->a->compiled.system.replica->roles]];
+    uint32_t letter = l->letter && at.segment < w->assignment.rounds ? telling_letter(p, at) : LS_NO_ID;
     unsigned n = 0;
-    for (size_t i = 0; i < LS_CONDITIONS_MAX; i++)
-        n += letter->count[i];
+    for (size_t i = 0; i < LS_CONDITIONS_MAX && letter != LS_NO_ID; i++)
+        n += l->letter[letter].count[i];
     return n;
 }
 

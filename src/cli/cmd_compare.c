@@ -248,6 +248,6 @@ const struct ls_command ls_command_compare = {
     .text = "Judges every policy with every kind of batches, trains the safe ones on the engine in paired runs, replays the smallest failing run of "
             "the others, and saves everything in a folder: run.json (every step), report.html and report.md. Median, quartiles and mean are of "
             "the measured steps; policies are compared pair by pair, so that a drift of the machine hits both sides.\n\nThe scenario needs a model that the engine "
-            "computes (scenarios/models/tiny_*.yaml, *_run.yaml) and policies. Nothing is written if the run fails or is interrupted. Exit status: 0 check and "
+            "computes (scenarios/models/tiny_*, small_* and *_run) and policies. Nothing is written if the run fails or is interrupted. Exit status: 0 check and "
             "engine agree, and losses are the same in every run and under every policy that computes in the same dtypes; 1 not; 3 bad input; 4 gnuplot is missing, or the folder cannot be written.",
     .options = options, .examples = examples };

@@ -50,6 +50,17 @@ static enum ls_code read_options(const struct ls_cli *cli, struct ls_replay_wish
     return rc;
 }
 
+/* A number of steps is honoured where it is free. */
+static enum ls_code check_steps(const struct ls_scenario *s, const struct ls_replay_wish *o, struct ls_error *err)
+{
+    struct ls_loc whole = { s->path, 0, 0 };
+    if (o->steps && s->kind == LS_PLAN_RAW)
+        return ls_fail(err, LS_EINPUT, whole, "a raw program has no steps: '--steps' does not go with it");
+    if (o->steps && s->batch.steps && o->steps > s->batch.steps)
+        return ls_fail(err, LS_EINPUT, s->batch.at, "'--steps' is %" PRIu64 ", but the scenario has %" PRIu64, o->steps, (uint64_t)s->batch.steps);
+    return LS_OK;
+}
+
 /* Sizes that the scenario leaves open. */
 static enum ls_code fix_sizes(struct ls_scenario *s, const struct ls_replay_wish *o, struct ls_error *err)
 {
@@ -130,7 +141,7 @@ static enum ls_code train(struct ls_scenario *s, const struct ls_replay_wish *o,
     struct ls_train_case c = { s, &r->compiled, &r->assignment, &r->setup, vlm };
     double need = (double)ls_train_bytes(&c), have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (need > have)
-        return ls_fail(err, LS_EBACKEND, s->model.flow.at, "training needs about %.3g GB for parameters, gradients and optimizer; this machine has %.3g GB",
+        return ls_fail(err, LS_EBACKEND, ((struct ls_loc){ s->path, 0, 0 }), "training needs about %.3g GB for parameters, gradients and optimizer; this machine has %.3g GB",
                        1e-9 * need, 1e-9 * have);
     enum ls_code rc = ls_train_run(&c, &r->how, arena, &r->train, err);
     if (rc != LS_OK)
@@ -149,20 +160,17 @@ static enum ls_code train(struct ls_scenario *s, const struct ls_replay_wish *o,
 }
 
 /* Training where the model can run, unless it is too large to do so unasked. */
-static enum ls_code choose_math(const struct ls_scenario *s, const struct ls_replay_wish *o, double bytes, struct ls_nn_vlm *vlm, struct ls_arena *arena,
+static enum ls_code choose_math(const struct ls_scenario *s, const struct ls_replay_wish *o, struct ls_nn_vlm *vlm, struct ls_arena *arena,
                                 struct ls_replay_result *r, struct ls_error *err)
 {
-    if (o->math == LS_REPLAY_PATTERNS)
+    bool asked = o->math == LS_REPLAY_TRAIN;
+    if (o->math == LS_REPLAY_PATTERNS || (!asked && o->nccl_like))
         return LS_OK;
-    if (o->math == LS_REPLAY_ANY && bytes > DATA_MAX) {
-        ls_fail(&r->untrained, LS_EINPUT, LS_NOWHERE, "%.3g GB of parameters and gradients; --math train trains it all the same", 1e-9 * bytes);
-        return LS_OK;
-    }
-    if (o->math == LS_REPLAY_ANY && o->nccl_like)
-        return LS_OK;
-    enum ls_code rc = ls_train_model(s, arena, vlm, o->math == LS_REPLAY_TRAIN ? err : &r->untrained);
-    r->trained = rc == LS_OK;
-    return o->math == LS_REPLAY_TRAIN ? rc : LS_OK;
+    enum ls_code rc = ls_train_model(s, arena, vlm, asked ? err : &r->untrained);
+    r->trained = rc == LS_OK && (asked || r->bytes <= DATA_MAX);
+    if (rc == LS_OK && !r->trained)
+        ls_fail(&r->untrained, LS_EINPUT, LS_NOWHERE, "it is large; --math train trains it where memory suffices");
+    return asked ? rc : LS_OK;
 }
 
 static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, const struct ls_replay_wish *o, struct ls_processes *p, struct ls_arena *arena,
@@ -174,8 +182,8 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     size_t steps = o->steps ? (size_t)o->steps : 1;
     /* Sharded parameters once, unsharded ones and gradients on every rank, all in about four bytes. */
     double ranks = (double)s->mesh.shard * (double)s->mesh.replicate;
-    double bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * ranks);
-    enum ls_code rc = choose_math(s, o, bytes, vlm, arena, r, err);
+    r->bytes = s->kind == LS_PLAN_RAW ? 0 : 4.0 * (double)ls_model_elements(&s->model) * (1.0 + 2.0 * ranks);
+    enum ls_code rc = choose_math(s, o, vlm, arena, r, err);
     if (rc == LS_OK && !r->trained && (o->warmup || o->blas_threads))
         rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--%s' is for training, and this run does not train: %s", o->warmup ? "warmup" : "blas-threads",
                      ls_replay_untrained(r, o));
@@ -203,7 +211,7 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
     r->silent = p->silent;
     ls_replay_setup(s, &r->compiled, &r->assignment, &r->job, o->seed, arena, &r->setup);
     struct ls_engine_options e = { .free = o->free, .seed = o->schedule, .nccl_like = o->nccl_like, .races = r->trained ? 0 : 1,
-                                   .interrupted = &ls_interrupted, .world = p->world, .accounting = !r->trained && bytes > DATA_MAX };
+                                   .interrupted = &ls_interrupted, .world = p->world, .accounting = !r->trained && r->bytes > DATA_MAX };
     ls_replay_level(s, &e);
     r->accounting = e.accounting;
     gradients = gradients && !e.accounting && r->setup.params;
@@ -221,12 +229,8 @@ static enum ls_code replay(const struct ls_cli *cli, struct ls_scenario *s, cons
 
 static int exit_code(const struct ls_scenario *s, const struct ls_replay_wish *o, const struct ls_replay_result *r)
 {
-    bool as_expected = r->seen.verdict == LS_SAFE || (s->expect.present && s->expect.verdict == r->seen.verdict);
-    /* A witness must fail as it says. */
-    if (o->witness && s->expect.present)
-        as_expected = s->expect.verdict == r->seen.verdict;
     bool corrupted = o->nccl_like && (r->seen.observed.silent || r->seen.symbolic.corrupted);
-    return as_expected && !corrupted && r->seen.memory_equal && (!o->against || r->agrees) ? LS_OK : LS_EVIOLATED;
+    return ls_replay_as_expected(s, o, r) && !corrupted && r->seen.memory_equal && (!o->against || r->agrees) ? LS_OK : LS_EVIOLATED;
 }
 
 static int run(const struct ls_cli *cli, int argc, char **argv)
@@ -252,6 +256,8 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     }
     if (rc == LS_OK)
         rc = fix_sizes(s, &o, &err);
+    if (rc == LS_OK)
+        rc = check_steps(s, &o, &err);
     if (rc == LS_OK)
         rc = replay(cli, s, &o, &p, &arena, &r, &err);
     rc = ls_processes_close(&p, rc, &err);
@@ -309,7 +315,7 @@ const struct ls_command ls_command_replay = {
     .name = "replay", .run = run, .operands = "FILE", .summary = "run a scenario with data, and see what happens",
     .text = "Executes one run of the scenario: every rank's operations on streams, with parameters and gradients that are known patterns, so "
             "that what collectives and copies did is checked element by element. A hang is a state, not a timeout: nothing can move and "
-            "nothing is running. Where operators are known for every statement of the model (models/tiny_*, models/*_run), it is trained: "
+            "nothing is running. Where operators are known for every statement of the model (models/tiny_*, small_* and *_run), it is trained: "
             "AdamW on batches made from the seed, and losses, norms, tokens a second and step times are printed; losses have the same bits "
             "under every schedule, and with --free. With --comm mpi the ranks are dealt out to processes: those that mpirun has started, or "
             "those that this command starts on this machine; verdict and losses are the same. When one process dies, all end. Exit status: "

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *ls_replay_untrained(const struct ls_replay_result *r, const struct ls_replay_wish *o)
 {
@@ -118,19 +119,84 @@ static void print_verdict(const struct ls_cli *cli, const struct ls_replay_resul
     print_pending(r, out);
 }
 
+/* Of categories, each by itself; and what makes up the largest total. Categories peak at different times: their peaks do not sum to
+ * it. */
 static void print_memory(const struct ls_replay_result *r, struct ls_str *out)
 {
-    ls_str_add(out, "  memory      peak of a rank, in bytes:");
-    for (size_t c = 0; c < LS_CATEGORY_COUNT; c++)
-        if (peak_of(r, c))
-            ls_str_printf(out, " %s %" PRIu64, ls_category_name((enum ls_category)c), peak_of(r, c));
-    ls_str_printf(out, "; total %" PRIu64 "\n              %s\n", peak_of(r, LS_CATEGORY_COUNT),
+    const struct ls_memory *most = r->seen.observed.memory;
+    for (size_t i = 0; i < r->job.ranks; i++)
+        most = r->seen.observed.memory[i].total_peak > most->total_peak ? &r->seen.observed.memory[i] : most;
+    ls_str_printf(out, "  memory      %-24s%16s%20s\n", "bytes, most of any rank", "own peak", "in the total's peak");
+    for (size_t c = 0; c < LS_CATEGORY_COUNT; c++) {
+        char name[32];
+        if (!peak_of(r, c))
+            continue;
+        snprintf(name, sizeof name, "%s", ls_category_name((enum ls_category)c));
+        for (char *at = name; *at; at++)
+            *at = *at == '_' ? ' ' : *at;
+        ls_str_printf(out, "              %-24s%16" PRIu64 "%20" PRIu64 "\n", name, peak_of(r, c), most->at_peak[c]);
+    }
+    ls_str_printf(out, "              %-24s%16s%20" PRIu64 "\n              %s\n", "total", "", most->total_peak,
                   r->seen.memory_equal ? "buffers as the program says, to the byte" : "buffers DIFFER from what the program says");
+}
+
+bool ls_replay_as_expected(const struct ls_scenario *s, const struct ls_replay_wish *o, const struct ls_replay_result *r)
+{
+    bool is_expected = s->expect.present && s->expect.verdict == r->seen.verdict;
+    /* A scenario that fails with some batches completes with others; a witness must fail as it says. */
+    return is_expected || (r->seen.verdict == LS_SAFE && !(o->witness && s->expect.present));
+}
+
+static void print_expected(const struct ls_scenario *s, const struct ls_replay_wish *o, const struct ls_replay_result *r, struct ls_str *out)
+{
+    if (!s->expect.present)
+        return;
+    ls_str_add(out, "  expected    ");
+    if (s->expect.verdict == r->seen.verdict)
+        ls_str_add(out, "this, says the scenario\n");
+    else
+        ls_str_printf(out, "%s, says the scenario%s\n", ls_verdict_name(s->expect.verdict),
+                      ls_replay_as_expected(s, o, r) ? ": not in every run that it allows" : "");
 }
 
 static void print_untrained(const struct ls_replay_result *r, const struct ls_replay_wish *o, struct ls_str *out)
 {
     ls_str_printf(out, "  training    none%s: %s\n", r->accounting ? "" : ", patterns instead", ls_replay_untrained(r, o));
+}
+
+enum { COLUMNS = 80, TEXT_AT = 14, RANK_TEXT_AT = 22 };
+
+/* Where a line of which `room` columns fit ends: before a word, and before a parenthesis rather than in it. */
+static size_t cut_of(const char *line, size_t from, size_t room)
+{
+    size_t cut = room;
+    while (cut > from && line[cut] != ' ')
+        cut--;
+    if (cut == from) /* a long word stays whole */
+        return room + strcspn(line + room, " \n");
+    size_t open = cut;
+    while (open > from && line[open] != '(' && line[open] != ')')
+        open--;
+    return open > from + 1 && line[open] == '(' && line[open - 1] == ' ' ? open - 1 : cut;
+}
+
+/* Long lines go on below their text. */
+static void print_wrapped(const char *text, FILE *out)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n"), indent = 0, at = 0;
+        if (length > TEXT_AT)
+            indent = strncmp(text + TEXT_AT, "rank ", 5) == 0 ? RANK_TEXT_AT : TEXT_AT;
+        while (length - at > COLUMNS - (at ? indent : 0)) {
+            size_t cut = at + cut_of(text + at, at ? 0 : indent, COLUMNS - (at ? indent : 0));
+            if (cut >= length)
+                break;
+            fprintf(out, "%.*s\n%*s", (int)(cut - at), text + at, (int)indent, "");
+            at = cut + 1;
+        }
+        fprintf(out, "%.*s\n", (int)(length - at), text + at);
+        text += length + (text[length] == '\n');
+    }
 }
 
 void ls_replay_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct ls_replay_wish *o, const struct ls_processes *p,
@@ -147,11 +213,13 @@ void ls_replay_text(const struct ls_cli *cli, const struct ls_scenario *s, const
     ls_str_printf(&out, "%s: %zu ranks%s, %s, seed %" PRIu64 "\n", s->name, r->job.ranks, processes, o->free ? "a thread per queue" : "coroutines",
                   o->seed);
     print_verdict(cli, r, &out);
-    ls_str_printf(&out, "  calls       %zu on communicators, %zu collectives completed\n", calls, seen->outcome.collectives);
+    print_expected(s, o, r, &out);
+    ls_str_printf(&out, "  calls       %zu on communicators, %zu collective%s completed\n", calls, seen->outcome.collectives,
+                  seen->outcome.collectives == 1 ? "" : "s");
     if (o->nccl_like)
-        ls_str_printf(&out, "  unnoticed   %zu differences met, %zu went through\n", seen->clashes, seen->silent);
+        ls_str_printf(&out, "  differences %zu met, of which %zu went through unnoticed\n", seen->clashes, seen->silent);
     if (s->kind != LS_PLAN_RAW && r->accounting)
-        ls_str_add(&out, "  data        none: the model is too large for this machine; order and bytes only\n");
+        ls_str_printf(&out, "  data        none: parameters and gradients of all ranks take about %.3g GB; order and bytes only\n", 1e-9 * r->bytes);
     else if (s->kind != LS_PLAN_RAW && (!r->trained || r->compared)) {
         ls_str_printf(&out, "  %s %zu elements of gathered parameters compared, %zu wrong; %zu of gradients%s", r->trained ? "patterns   " : "data       ",
                       r->seen.symbolic.parameters, r->seen.symbolic.corrupted, r->seen.symbolic.gradients,
@@ -168,7 +236,7 @@ void ls_replay_text(const struct ls_cli *cli, const struct ls_scenario *s, const
         print_memory(r, &out);
     if (o->against)
         ls_str_printf(&out, "  check       %s\n", r->agrees ? "predicted this, and the calls made are the program's, op for op" : ls_str_text(&r->difference));
-    fputs(ls_str_text(&out), stdout);
+    print_wrapped(ls_str_text(&out), stdout);
     ls_str_release(&out);
 }
 
@@ -203,6 +271,11 @@ static void json_memory(struct ls_json *j, const struct ls_replay_result *r)
             ls_json_add_uint(j, ls_category_name((enum ls_category)c), r->seen.observed.memory[i].peak[c]);
         }
         ls_json_add_uint(j, "total", r->seen.observed.memory[i].total_peak);
+        ls_json_key(j, "at_total_peak"); /* sums to the total */
+        ls_json_object(j);
+        for (size_t c = 0; c < LS_CATEGORY_COUNT; c++)
+            ls_json_add_uint(j, ls_category_name((enum ls_category)c), r->seen.observed.memory[i].at_peak[c]);
+        ls_json_end_object(j);
         ls_json_end_object(j);
     }
     ls_json_end_array(j);
@@ -226,6 +299,8 @@ void ls_replay_json(const struct ls_cli *cli, const struct ls_scenario *s, const
     ls_json_add_bool(&j, "nccl_like", o->nccl_like);
     ls_json_add_bool(&j, "data", s->kind != LS_PLAN_RAW && !r->accounting);
     ls_json_add_text(&j, "verdict", ls_verdict_name(r->seen.verdict));
+    ls_json_add_text(&j, "expected", s->expect.present ? ls_verdict_name(s->expect.verdict) : NULL);
+    ls_json_add_bool(&j, "as_expected", ls_replay_as_expected(s, o, r));
     ls_json_add_text(&j, "communicator", x->comm == LS_NO_ID ? NULL : ls_tables_name(t, t->comm.at[x->comm].name));
     ls_json_key(&j, "call");
     if (x->comm == LS_NO_ID)

@@ -22,7 +22,8 @@ struct ls_replay_result {
     struct ls_engine_setup setup;
     struct ls_replay seen;
     struct ls_prediction predicted;
-    bool accounting;                 /* order and bytes only: the model is too large for data */
+    double bytes;                    /* of parameters and gradients, all ranks, about */
+    bool accounting;                 /* order and bytes only: those are too many for data */
     bool agrees, calls;              /* with `against`: verdict and calls are those predicted; the calls alone are */
     struct ls_str difference;
     bool trained, silent;            /* silent: another process tells the result */
@@ -32,6 +33,8 @@ struct ls_replay_result {
     size_t compared;                 /* steps of a training run that ran with patterns too */
 };
 
+/* Fine by the scenario: the verdict it expects, or completed. Without an expectation: completed. */
+bool ls_replay_as_expected(const struct ls_scenario *s, const struct ls_replay_wish *o, const struct ls_replay_result *r);
 const char *ls_replay_untrained(const struct ls_replay_result *r, const struct ls_replay_wish *o); /* why it does not train */
 /* On stdout. */
 void ls_replay_text(const struct ls_cli *cli, const struct ls_scenario *s, const struct ls_replay_wish *o, const struct ls_processes *p,

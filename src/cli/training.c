@@ -12,8 +12,7 @@ static void print_steps(const struct ls_train *t, struct ls_str *out)
     bool heard = false;
     for (size_t i = 0; i < t->ended; i++)
         heard |= t->step[i].audio_tokens > 0;
-    ls_str_printf(out, "  %8s %14s %14s %12s %13s %s%11s\n", "step", "loss", "gradient norm", "text tokens", "image tokens", heard ? " audio tokens " : "",
-                  "ms");
+    ls_str_printf(out, "  %7s %13s %13s %11s %9s%s %10s\n", "step", "loss", "gradient norm", "text tokens", "of images", heard ? "  of audio" : "", "ms");
     for (size_t i = 0; i < t->ended; i++) {
         const struct ls_train_step *s = &t->step[i];
         char norm[32] = "-", audio[32] = "";
@@ -22,14 +21,14 @@ static void print_steps(const struct ls_train *t, struct ls_str *out)
         if (!isnan(s->norm))
             snprintf(norm, sizeof norm, "%.9g", s->norm);
         if (heard)
-            snprintf(audio, sizeof audio, "%13" PRIu64 " ", s->audio_tokens);
-        ls_str_printf(out, "  %c%7zu %14.9g %14s %12" PRIu64 " %13" PRIu64 " %s%11.3f\n", i < t->warmup ? 'w' : ' ', i + 1, s->loss, norm, s->text_tokens,
+            snprintf(audio, sizeof audio, " %9" PRIu64, s->audio_tokens);
+        ls_str_printf(out, "  %c%6zu %13.9g %13s %11" PRIu64 " %9" PRIu64 "%s %10.3f\n", i < t->warmup ? 'w' : ' ', i + 1, s->loss, norm, s->text_tokens,
                       s->image_tokens, audio, 1e3 * s->seconds);
         if (!isnan(s->eval_loss))
-            ls_str_printf(out, "           evaluated %.9g\n", s->eval_loss);
+            ls_str_printf(out, "          evaluated %.9g\n", s->eval_loss);
     }
     if (every > 1)
-        ls_str_printf(out, "           every %zu steps; --json has all\n", every);
+        ls_str_printf(out, "          every %zu steps; --json has all\n", every);
 }
 
 void ls_training_text(const struct ls_train *t, const struct ls_train_options *o, struct ls_str *out)
@@ -47,7 +46,7 @@ void ls_training_text(const struct ls_train *t, const struct ls_train_options *o
         return;
     ls_str_printf(out, "  step time   median %.3f ms of %zu, quartiles %.3f and %.3f, extremes %.3f and %.3f\n", 1e3 * s.median, s.count, 1e3 * s.low,
                   1e3 * s.high, 1e3 * s.min, 1e3 * s.max);
-    ls_str_printf(out, "  tokens      %.0f of text and %.0f of images", rate.text, rate.image);
+    ls_str_printf(out, "  tokens      %.0f of text%s %.0f of images", rate.text, rate.audio > 0 ? "," : " and", rate.image);
     if (rate.audio > 0)
         ls_str_printf(out, " and %.0f of audio", rate.audio);
     ls_str_printf(out, " a second; %s, %u BLAS thread%s each\n", o->free ? "every rank and stream has a thread" : o->world ? "ranks take turns on one thread of their process" : "ranks take turns on one thread",

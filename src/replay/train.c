@@ -48,7 +48,7 @@ enum ls_code ls_train_steps(const struct ls_scenario *s, const struct ls_train_o
     size_t fixed = (size_t)s->batch.steps, most = fixed ? fixed : LS_STEPS_MAX;
     size_t steps = o->steps ? o->steps : !fixed ? STEPS_DEFAULT : fixed > o->warmup ? fixed - o->warmup : 1;
     if (o->warmup >= most || steps > most - o->warmup)
-        return ls_fail(err, LS_EINPUT, s->batch.at, "%zu steps and %zu before them: %s %zu", steps, o->warmup,
+        return ls_fail(err, LS_EINPUT, s->batch.at, "%zu step%s after %zu of warm-up: %s %zu in all", steps, steps == 1 ? "" : "s", o->warmup,
                        fixed ? "the scenario has" : "there may be", most);
     *out = o->warmup + steps;
     return LS_OK;

@@ -363,8 +363,8 @@ enum ls_code ls_nn_vlm_build(const struct ls_model *m, struct ls_arena *arena, s
         return ls_fail(err, LS_EINPUT, m->flow.at, "the inventory has no flow to run");
     bool hears = has_tower(&b, "audio");
     if (m->flow.ins < 1 || m->flow.ins > 2u + hears || m->grad_inputs || m->losses != 1)
-        return ls_fail(err, LS_EINPUT, m->flow.at, "a flow that runs has the inputs [ids], [ids, pixels] or, with an audio tower, "
-                       "[ids, pixels, features], none with gradient, and one loss");
+        return ls_fail(err, LS_EINPUT, m->flow.at, "the engine computes flows that take [ids], [ids, pixels] or, with an audio tower, "
+                       "[ids, pixels, features], none with gradient, and give one loss");
     out->ids = m->flow.in[0];
     out->pixels = m->flow.ins > 1 ? m->flow.in[1] : LS_NO_ID;
     out->logits = m->loss[0];
