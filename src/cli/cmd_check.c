@@ -13,6 +13,7 @@ struct options {
     struct ls_assess_options assess;
     struct ls_progress *progress;
     const char *witness, *promela, *certificate;
+    uint64_t rounds;
     bool many, varied;
 };
 
@@ -135,7 +136,17 @@ static void print_one(const struct ls_cli *cli, const struct options *o, const s
     ls_str_release(&out);
 }
 
-/* The plan as a Promela model: every interleaving of a fixed number of ranks, for SPIN. */
+/* Where the plan leaves a size open: as many replicas as asked for, or the fewest that its groups fit into. */
+static void promela_sizes(const struct ls_system *sys, size_t wanted, size_t size[LS_FREE_DIMS])
+{
+    for (size_t d = 0; d < LS_FREE_DIMS; d++) {
+        size_t step, least;
+        ls_system_sizes(sys, d, &step, &least);
+        size[d] = !(sys->free_dims >> d & 1) ? 1 : sys->size[d] ? sys->size[d] : wanted ? wanted : least;
+    }
+}
+
+/* The plan as a Promela model: every choice and interleaving of a fixed number of ranks in one run of the schedule, for SPIN. */
 static enum ls_code export_promela(const struct ls_scenario *s, struct ls_assessment *a, const struct options *o, struct ls_arena *arena,
                                    struct ls_error *err)
 {
@@ -143,19 +154,23 @@ static enum ls_code export_promela(const struct ls_scenario *s, struct ls_assess
     if (a->verdict == LS_SETUP_ERROR)
         return ls_fail(err, LS_EINPUT, a->compiled.refusal.at, "'%s' is refused at set-up (%s): there is no program to export", s->name,
                        a->compiled.refusal.rule);
-    size_t size[LS_FREE_DIMS] = { 1, 1 };
-    for (size_t d = 0; d < LS_FREE_DIMS; d++)
-        if (sys->free_dims >> d & 1)
-            size[d] = sys->size[d] ? sys->size[d] : o->assess.check.replicas_max ? o->assess.check.replicas_max : 2;
-    struct ls_family family;
+    size_t size[LS_FREE_DIMS];
+    struct ls_unrolled u;
     struct ls_run_options run = { .level = (enum ls_level)sys->level };
-    struct ls_str text = { 0 };
-    enum ls_code rc = ls_family_of_system(sys, size, arena, &family, err);
-    if (rc == LS_OK)
-        rc = ls_promela_write(&family, &run, s->name, &text, err);
+    struct ls_str text = { 0 }, name = { 0 };
+    promela_sizes(sys, o->assess.check.replicas_max, size);
+    enum ls_code rc = ls_family_of_system(sys, size, o->rounds, arena, &u, err);
+    if (rc == LS_OK) {
+        ls_str_printf(&name, "%s (", s->name);
+        for (size_t i = 0; i < u.rounds; i++)
+            ls_str_printf(&name, "%s%s", i ? "; " : "", sys->driver.node[u.node[i]].name ? sys->driver.node[u.node[i]].name : "round");
+        ls_str_add(&name, ")");
+        rc = ls_promela_write(&u.family, &run, ls_str_text(&name), &text, err);
+    }
     if (rc == LS_OK)
         rc = ls_write_file(o->promela, ls_str_text(&text), text.length, err);
     ls_str_release(&text);
+    ls_str_release(&name);
     return rc;
 }
 
@@ -270,6 +285,10 @@ static enum ls_code read_options(const struct ls_cli *cli, struct options *o, st
     enum ls_code rc = ls_cli_uint(cli, "replicas", 1, 64, &replicas, err);
     if (rc == LS_OK)
         rc = ls_cli_uint(cli, "seconds", 1, 1000000, &seconds, err);
+    if (rc == LS_OK)
+        rc = ls_cli_uint(cli, "rounds", 1, 1000, &o->rounds, err);
+    if (rc == LS_OK && o->rounds && !o->promela)
+        rc = ls_fail(err, LS_EUSAGE, LS_NOWHERE, "'--rounds' goes with '--export-promela'");
     o->assess.check.replicas_max = (size_t)replicas;
     o->assess.check.seconds_max = (double)seconds;
     return rc;
@@ -348,7 +367,8 @@ static const struct ls_option options[] = {
     { "contract", "NAME", "as if execution were any or rank_uniform" },
     { "force", NULL, "check a plan that set-up refuses, and show how it fails" },
     { "witness", "FILE", "save the failing run as a scenario" },
-    { "export-promela", "FILE", "write the plan with a fixed number of ranks (--replicas per free size, default 2) for SPIN" },
+    { "export-promela", "FILE", "write the plan with a fixed number of ranks (--replicas per free size, default the fewest) for SPIN" },
+    { "rounds", "N", "with --export-promela: the shortest run of at least N rounds (default: that issues an operation)" },
     { "certificate", "FILE", "write the proof that the plan is safe, for lockstep-verify" },
     { "no-repairs", NULL, "do not look for repairs" },
     { "replicas", "N", "explore up to N replicas where nothing can be proved (default 6)" },
