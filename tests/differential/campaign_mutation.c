@@ -1,4 +1,4 @@
-/* The mutations of test_mutation.c: first those of every scenario below scenarios/, then of random ones, seed after seed.
+/* The mutations of test_mutation.c: first those of every scenario below scenarios/, then of random ones, seed after seed, each seed also as a DDP plan.
  *
  *     LS_MUTATIONS   changes per kind and plan (default 3) */
 #include "campaign.h"
@@ -31,6 +31,8 @@ static bool mutate_folder(struct mutations *m, const char *folder, unsigned per_
     }
     if (n >= 0)
         free(entry);
+    printf("%s: %zu plans so far, %zu changes caught\n", folder + strlen(LS_SOURCE_DIR) + 1, m->bases, mutations_caught(m));
+    fflush(stdout);
     return ok;
 }
 
@@ -45,7 +47,7 @@ int main(void)
     if (ok)
         printf("catalogue: %zu plans, %zu changes caught\n", m.bases, mutations_caught(&m));
     for (uint64_t seed; ok && campaign_next(&c, &seed);)
-        ok = mutations_of_seed(&m, seed, per_kind, OPS, &why);
+        ok = mutations_of_seed(&m, seed, false, per_kind, OPS, &why) && mutations_of_seed(&m, seed, true, per_kind, OPS, &why);
     if (!ok)
         printf("%s", ls_str_text(&why));
     mutations_print(&m);

@@ -121,6 +121,27 @@ unsigned mutate_words(const struct ls_job *job)
     return found;
 }
 
+/* The op at the same place of the word of another member. */
+static bool same_place(const struct ls_job *job, struct ls_at at, uint32_t rank, struct ls_at *out)
+{
+    const struct ls_op *op = &job->rank[at.rank].segment[at.segment]->op[at.op];
+    size_t k = 0;
+    for (uint32_t s = 0; s <= at.segment; s++)
+        for (uint32_t i = 0; i < job->rank[at.rank].segment[s]->count && (s < at.segment || i < at.op); i++) {
+            const struct ls_op *b = &job->rank[at.rank].segment[s]->op[i];
+            k += ls_op_is_collective(b) && b->comm == op->comm;
+        }
+    for (uint32_t s = 0; s < job->rank[rank].count; s++)
+        for (uint32_t i = 0; i < job->rank[rank].segment[s]->count; i++) {
+            const struct ls_op *b = &job->rank[rank].segment[s]->op[i];
+            if (!ls_op_is_collective(b) || b->comm != op->comm || k-- > 0)
+                continue;
+            *out = (struct ls_at){ rank, s, i };
+            return true;
+        }
+    return false;
+}
+
 /* ------------------------------------------------------------------------------------------------- gradients */
 
 static bool is_share(const struct ls_op *op) { return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_B && op->payload != LS_NO_ID; }
@@ -163,6 +184,62 @@ static bool carries_last(const struct ls_tables *t, const struct program *p, siz
             return true;
     }
     return false;
+}
+
+/* Does this rank have a share of the item that only the op at `at` would carry away? */
+static bool has_fresh_share(const struct ls_job *job, const struct program *p, struct ls_at at, uint32_t item)
+{
+    const struct ls_tables *t = job->tables;
+    size_t i = 0;
+    while (p->op[i].at.segment != at.segment || p->op[i].at.op != at.op)
+        i++;
+    for (size_t j = i; j-- > 0;) {
+        const struct ls_op *b = p->op[j].op;
+        if (is_share(b) && holds(t, b, item))
+            return true;
+        if ((is_step(b) || (is_reduction(b) && b->comm == p->op[i].op->comm)) && holds(t, b, item))
+            return false;
+    }
+    return false;
+}
+
+enum ls_verdict mutate_kept_share(const struct ls_job *job, struct site site)
+{
+    const struct ls_op *op = &job->rank[site.at.rank].segment[site.at.segment]->op[site.at.op];
+    const struct ls_payload *dropped = &job->tables->payload.at[op->payload];
+    const struct ls_groups *g = &job->comm[op->comm];
+    uint32_t group = g->group[site.at.rank];
+    struct ls_arena scratch;
+    ls_arena_init(&scratch, 0);
+    enum ls_verdict found = LS_SAFE;
+    struct program *p = LS_NEW(&scratch, struct program, job->ranks);
+    struct ls_at *at = LS_NEW(&scratch, struct ls_at, job->ranks);
+    for (uint32_t i = g->first[group]; i < g->first[group + 1]; i++) {
+        p[g->rank[i]] = program_of(job, g->rank[i], &scratch);
+        (void)same_place(job, site.at, g->rank[i], &at[g->rank[i]]);
+    }
+    for (uint32_t i = g->first[group]; i < g->first[group + 1] && found == LS_SAFE; i++) {
+        const struct program *mine = &p[g->rank[i]];
+        for (size_t k = 0; k < mine->count && found == LS_SAFE; k++) {
+            const struct ls_op *step = mine->op[k].op;
+            bool behind = mine->op[k].at.segment > at[g->rank[i]].segment ||
+                          (mine->op[k].at.segment == at[g->rank[i]].segment && mine->op[k].at.op > at[g->rank[i]].op);
+            for (size_t q = 0; behind && is_step(step) && q < job->tables->payload.at[step->payload].count && found == LS_SAFE; q++) {
+                uint32_t item = job->tables->payload.at[step->payload].items[q];
+                bool carried = false, own = has_fresh_share(job, mine, at[g->rank[i]], item), others = false;
+                for (size_t c = 0; c < dropped->count; c++)
+                    carried = carried || dropped->items[c] == item;
+                for (uint32_t m = g->first[group]; m < g->first[group + 1]; m++)
+                    others = others || (m != i && has_fresh_share(job, &p[g->rank[m]], at[g->rank[m]], item));
+                if (carried && others)
+                    found = LS_LOST_GRADIENT;
+                else if (carried && own && op->reduce == LS_REDUCE_AVG)
+                    found = LS_WRONG_SCALE;
+            }
+        }
+    }
+    ls_arena_release(&scratch);
+    return found;
 }
 
 /* ------------------------------------------------------------------------------------------------- waits */
@@ -441,27 +518,6 @@ static void edit_rank(struct ls_job *job, enum mutation_kind kind, struct site s
         set_segment(job, s.at.rank, s.at.segment + 1, &v, arena);
     }
     ls_vec_release(&v);
-}
-
-/* The op at the same place of the word of another member. */
-static bool same_place(const struct ls_job *job, struct ls_at at, uint32_t rank, struct ls_at *out)
-{
-    const struct ls_op *op = &job->rank[at.rank].segment[at.segment]->op[at.op];
-    size_t k = 0;
-    for (uint32_t s = 0; s <= at.segment; s++)
-        for (uint32_t i = 0; i < job->rank[at.rank].segment[s]->count && (s < at.segment || i < at.op); i++) {
-            const struct ls_op *b = &job->rank[at.rank].segment[s]->op[i];
-            k += ls_op_is_collective(b) && b->comm == op->comm;
-        }
-    for (uint32_t s = 0; s < job->rank[rank].count; s++)
-        for (uint32_t i = 0; i < job->rank[rank].segment[s]->count; i++) {
-            const struct ls_op *b = &job->rank[rank].segment[s]->op[i];
-            if (!ls_op_is_collective(b) || b->comm != op->comm || k-- > 0)
-                continue;
-            *out = (struct ls_at){ rank, s, i };
-            return true;
-        }
-    return false;
 }
 
 void mutate_job(const struct ls_job *job, enum mutation_kind kind, struct site site, struct ls_arena *arena, struct ls_job *out)

@@ -16,6 +16,10 @@ void mutate_sites(const struct ls_job *job, enum mutation_kind kind, site_vec *o
 /* The job with one rank's (or, of family ALL, every rank's) program changed; what is not changed is shared. */
 void mutate_job(const struct ls_job *job, enum mutation_kind kind, struct site site, struct ls_arena *arena, struct ls_job *out);
 
+/* What follows where an all-reduce that leaves its result in place (`held`) is left out on every rank: each keeps its own shares, with
+ * the weight 1. The first rank to step tells: shares of others are lost to it, or its own, that should have been averaged, are too heavy. */
+enum ls_verdict mutate_kept_share(const struct ls_job *job, struct site site);
+
 /* Compares the words of the members of all groups, without the library's judgement of ops: a bit per verdict that the first
  * difference of some group stands for, and that of an error if a rank leaves; 0: all are equal. Jobs without decide. */
 unsigned mutate_words(const struct ls_job *job);

@@ -1,11 +1,7 @@
 #include "mutation.h"
 
 #include "base/hash.h"
-#include "brute.h"
-#include "check/check.h"
-#include "check/gradient.h"
-#include "mutate.h"
-#include "naive.h"
+#include "mutation_base.h"
 #include "random_scenario.h"
 #include "replay/replay.h"
 
@@ -14,28 +10,14 @@
 #include <string.h>
 
 enum family { RANK, ALL, LETTER, PLAN, SCENARIO };
-#define MUTATION_ROW(id, family, follows, name) { family, FOLLOWS_##follows, name },
-static const struct { enum family family; enum mutation_follows follows; const char *name; } kinds[] = { MUTATIONS(MUTATION_ROW) };
+enum { NO, YES };
+#define MUTATION_ROW(id, family, follows, ddp, name) { family, FOLLOWS_##follows, ddp, name },
+static const struct { enum family family; enum mutation_follows follows; bool ddp; const char *name; } kinds[] = { MUTATIONS(MUTATION_ROW) };
 #undef MUTATION_ROW
 
-struct base {
-    struct mutations *m;
-    struct ls_arena arena;
-    struct ls_names *names;
-    struct ls_scenario s, sized;      /* as written; with every size given */
-    struct ls_compiled any, fixed;    /* of the two */
-    struct ls_assignment a;           /* one run of `fixed` */
-    struct ls_job job;
-    struct ls_check_options check;
-    bool words;                       /* no decide, one host thread: words say everything */
-    unsigned per_kind;
-    uint64_t random;
-    struct ls_str *why;
-};
-
-static enum ls_verdict fixed_verdict(enum mutation_follows f)
+enum ls_verdict mutation_follows(enum mutation_kind kind)
 {
-    switch (f) {
+    switch (kinds[kind].follows) {
     case FOLLOWS_MISMATCH: return LS_MISMATCH;
     case FOLLOWS_MISPAIRING: return LS_MISPAIRING;
     case FOLLOWS_ERROR: return LS_ERROR;
@@ -48,18 +30,23 @@ static enum ls_verdict fixed_verdict(enum mutation_follows f)
     return LS_UNDECIDED;
 }
 
-static bool by_machine(enum ls_verdict v)
+bool mutation_on_ddp(enum mutation_kind kind)
+{
+    return kinds[kind].ddp;
+}
+
+bool mutation_by_machine(enum ls_verdict v)
 {
     return v == LS_HANG || v == LS_MISMATCH || v == LS_MISPAIRING || v == LS_ERROR;
 }
 
-static bool fail(const struct base *b, enum mutation_kind kind, const char *what, const char *got)
+bool mutation_fail(const struct base *b, enum mutation_kind kind, const char *what, const char *got)
 {
     ls_str_printf(b->why, "%s: %s: %s%s%s\n", b->s.name, kinds[kind].name, what, got ? ", " : "", got ? got : "");
     return false;
 }
 
-static bool as_expected(const struct base *b, enum mutation_kind kind, const struct ls_check_result *r, enum ls_verdict want)
+bool mutation_expect(const struct base *b, enum mutation_kind kind, const struct ls_check_result *r, enum ls_verdict want)
 {
     if (r->verdict == want)
         return true;
@@ -86,7 +73,7 @@ static bool is_part(const struct base *b, enum mutation_part part)
     return false;
 }
 
-static bool count(const struct base *b, enum mutation_kind kind, enum ls_verdict v)
+void mutation_count(const struct base *b, enum mutation_kind kind, enum ls_verdict v)
 {
     for (int p = 0; p < MUTATION_PARTS; p++)
         b->m->part_caught[p][kind] += v != LS_SAFE && is_part(b, (enum mutation_part)p);
@@ -96,10 +83,9 @@ static bool count(const struct base *b, enum mutation_kind kind, enum ls_verdict
         b->m->equal[kind]++;
     else
         b->m->caught[kind]++;
-    return true;
 }
 
-static void run_naive(const struct ls_job *job, int level, struct ls_arena *arena, struct naive *n)
+void mutation_naive(const struct ls_job *job, int level, struct ls_arena *arena, struct naive *n)
 {
     struct ls_run_options *o = LS_NEW(arena, struct ls_run_options, 1);
     struct ls_job *stripped = LS_NEW(arena, struct ls_job, 1);
@@ -108,7 +94,7 @@ static void run_naive(const struct ls_job *job, int level, struct ls_arena *aren
     naive_run(n, mutate_has_decide(job) ? job : stripped, o, arena); /* a decide counts the ops behind it */
 }
 
-static bool check_system(const struct base *b, const struct ls_system *y, struct ls_arena *arena, struct ls_check_result *r)
+bool mutation_check(const struct base *b, const struct ls_system *y, struct ls_arena *arena, struct ls_check_result *r)
 {
     struct ls_error err = { 0 };
     if (ls_check_system(y, &b->check, arena, r, &err) == LS_OK)
@@ -120,22 +106,22 @@ static bool check_system(const struct base *b, const struct ls_system *y, struct
 /* ------------------------------------------------------------------------------------------------- one changed run */
 
 /* What has to follow, without the checker: a fixed verdict, or what words and the naive machine say. */
-static bool expected_of_run(const struct base *b, const struct ls_job *job, enum mutation_kind kind, bool implied, struct ls_arena *arena,
+static bool expected_of_run(const struct base *b, const struct ls_job *job, enum mutation_kind kind, enum ls_verdict fixed, struct ls_arena *arena,
                             struct naive *n, enum ls_verdict *out)
 {
     unsigned words = mutate_words(job);
-    run_naive(job, b->fixed.system.level, arena, n);
-    *out = kinds[kind].follows == FOLLOWS_WORDS ? n->verdict : implied ? LS_SAFE : fixed_verdict(kinds[kind].follows);
-    if (by_machine(*out) ? n->verdict != *out : n->verdict != LS_SAFE)
-        return fail(b, kind, "the naive machine says", ls_verdict_name(n->verdict));
+    mutation_naive(job, b->fixed.system.level, arena, n);
+    *out = kinds[kind].follows == FOLLOWS_WORDS ? n->verdict : fixed;
+    if (mutation_by_machine(*out) ? n->verdict != *out : n->verdict != LS_SAFE)
+        return mutation_fail(b, kind, "the naive machine says", ls_verdict_name(n->verdict));
     if (kinds[kind].follows != FOLLOWS_WORDS)
-        return (by_machine(*out) ? words >> *out & 1 : words == 0) || fail(b, kind, "the words do not show what the kind says", NULL);
+        return (mutation_by_machine(*out) ? words >> *out & 1 : words == 0) || mutation_fail(b, kind, "the words do not show what the kind says", NULL);
     bool ok = words >> n->verdict & 1 || (words == 0 && n->verdict == LS_SAFE) || (words && n->verdict == LS_HANG);
     b->m->unreached += n->verdict == LS_HANG && !(words >> LS_HANG & 1);
-    return ok || fail(b, kind, "words and naive machine disagree, the machine says", ls_verdict_name(n->verdict));
+    return ok || mutation_fail(b, kind, "words and naive machine disagree, the machine says", ls_verdict_name(n->verdict));
 }
 
-static bool check_run(struct base *b, const struct ls_job *job, enum mutation_kind kind, bool implied)
+bool mutation_run(struct base *b, const struct ls_job *job, enum mutation_kind kind, enum ls_verdict fixed)
 {
     struct ls_arena arena;
     struct ls_system y;
@@ -144,15 +130,17 @@ static bool check_run(struct base *b, const struct ls_job *job, enum mutation_ki
     enum ls_verdict want;
     ls_arena_init(&arena, 0);
     n = LS_NEW(&arena, struct naive, 1);
-    bool ok = expected_of_run(b, job, kind, implied, &arena, n, &want);
+    bool ok = expected_of_run(b, job, kind, fixed, &arena, n, &want);
     mutate_system(&b->fixed.system, job, &arena, &y);
-    ok = ok && check_system(b, &y, &arena, &r);
-    ok = ok && as_expected(b, kind, &r, want);
+    ok = ok && mutation_check(b, &y, &arena, &r);
+    ok = ok && mutation_expect(b, kind, &r, want);
     if (ok && (want == LS_MISMATCH || want == LS_MISPAIRING) &&
         (r.witness->outcome.comm != n->comm || r.witness->outcome.position != n->position))
-        ok = fail(b, kind, "found at another place than the naive machine's", NULL);
+        ok = mutation_fail(b, kind, "found at another place than the naive machine's", NULL);
     ls_arena_release(&arena);
-    return ok && count(b, kind, want);
+    if (ok)
+        mutation_count(b, kind, want);
+    return ok;
 }
 
 /* Chooses `per_kind` sites, without repetition. */
@@ -168,6 +156,16 @@ static size_t choose(struct base *b, site_vec *sites)
     return wanted;
 }
 
+static enum ls_verdict verdict_at(const struct base *b, enum mutation_kind kind, struct site site)
+{
+    const struct ls_op *op = &b->job.rank[site.at.rank].segment[site.at.segment]->op[site.at.op];
+    if (kind == MUTATE_NO_WAIT && site.other == 0)
+        return LS_SAFE; /* other waits imply it */
+    if (kind == MUTATE_ALL_DROP && op->held)
+        return mutate_kept_share(&b->job, site);
+    return mutation_follows(kind);
+}
+
 static bool mutate_runs(struct base *b, enum mutation_kind kind)
 {
     site_vec sites = { 0 };
@@ -179,7 +177,7 @@ static bool mutate_runs(struct base *b, enum mutation_kind kind)
         struct ls_job changed;
         ls_arena_init(&arena, 0);
         mutate_job(&b->job, kind, sites.at[i], &arena, &changed);
-        ok = check_run(b, &changed, kind, kind == MUTATE_NO_WAIT && sites.at[i].other == 0);
+        ok = mutation_run(b, &changed, kind, verdict_at(b, kind, sites.at[i]));
         if (!ok)
             site_text(b, &b->job, sites.at[i]);
         ls_arena_release(&arena);
@@ -199,22 +197,22 @@ static bool check_letter(struct base *b, const struct ls_job *job, enum mutation
     bool ok = true;
     if (!mutate_letter(&b->any.system, &b->a, job, kind, site, &arena, &y))
         goto out;
-    ok = check_system(b, &y, &arena, &r);
-    enum ls_verdict want = fixed_verdict(kinds[kind].follows);
-    if (ok && by_machine(r.verdict)) { /* its witness, on the other machine */
+    ok = mutation_check(b, &y, &arena, &r);
+    enum ls_verdict want = mutation_follows(kind);
+    if (ok && mutation_by_machine(r.verdict)) { /* its witness, on the other machine */
         struct naive *n = LS_NEW(&arena, struct naive, 1);
         if (r.witness->job.ranks > NAIVE_RANKS)
-            ok = fail(b, kind, "a witness with more ranks than one change needs", NULL);
+            ok = mutation_fail(b, kind, "a witness with more ranks than one change needs", NULL);
         else
-            run_naive(&r.witness->job, y.level, &arena, n);
+            mutation_naive(&r.witness->job, y.level, &arena, n);
         if (ok && n->verdict != r.verdict)
-            ok = fail(b, kind, "the naive machine sees in the witness", ls_verdict_name(n->verdict));
+            ok = mutation_fail(b, kind, "the naive machine sees in the witness", ls_verdict_name(n->verdict));
         if (kinds[kind].follows == FOLLOWS_WORDS)
             want = r.verdict == LS_MISMATCH || r.verdict == LS_MISPAIRING || r.verdict == LS_HANG ? r.verdict : LS_UNDECIDED;
     }
-    ok = ok && as_expected(b, kind, &r, want);
+    ok = ok && mutation_expect(b, kind, &r, want);
     if (ok)
-        count(b, kind, want);
+        mutation_count(b, kind, want);
 out:
     ls_arena_release(&arena);
     return ok;
@@ -231,7 +229,7 @@ static bool mutate_letters(struct base *b, enum mutation_kind kind)
         return true;
     ls_arena_init(&arena, 0);
     if (ls_system_job(&b->any.system, &b->a, &arena, &job, &err) != LS_OK)
-        ok = fail(b, kind, "no run", err.text);
+        ok = mutation_fail(b, kind, "no run", err.text);
     else
         mutate_sites(&job, kind, &sites);
     size_t wanted = choose(b, &sites);
@@ -242,360 +240,6 @@ static bool mutate_letters(struct base *b, enum mutation_kind kind)
     }
     ls_vec_release(&sites);
     ls_arena_release(&arena);
-    return ok;
-}
-
-/* ------------------------------------------------------------------------------------------------- another plan */
-
-/* The op in the tables of the base. False if it needs a communicator that the base does not have. */
-static bool translate(const struct base *b, const struct ls_tables *from, struct ls_op *op)
-{
-    struct ls_tables *to = (struct ls_tables *)b->job.tables;
-    if (ls_op_uses_comm(op)) {
-        uint32_t c = 0;
-        while (c < to->comm.count && to->comm.at[c].name != from->comm.at[op->comm].name)
-            c++;
-        if (c == to->comm.count)
-            return false;
-        op->comm = (uint16_t)c;
-    }
-    if (op->payload != LS_NO_ID) {
-        const struct ls_payload *p = &from->payload.at[op->payload];
-        op->payload = ls_tables_payload(to, ls_tables_name(from, p->name), p->items, p->count, p->elements);
-    }
-    if (op->event != LS_NO_ID)
-        op->event = ls_tables_event(to, ls_tables_name(from, from->event.at[op->event]));
-    op->ranges = op->kernels = 0; /* races and data of the odd rank are not looked at */
-    op->cause = LS_NO_ID;
-    return true;
-}
-
-static bool take_program(const struct base *b, const struct ls_job *from, uint32_t rank, struct ls_arena *arena, struct ls_job *out)
-{
-    *out = b->job;
-    out->rank = ls_arena_copy(arena, b->job.rank, b->job.ranks * sizeof *out->rank);
-    const struct ls_segment **all = LS_NEW(arena, const struct ls_segment *, from->rank[rank].count);
-    for (size_t s = 0; s < from->rank[rank].count; s++) {
-        const struct ls_segment *x = from->rank[rank].segment[s];
-        struct ls_segment *made = LS_NEW(arena, struct ls_segment, 1);
-        ls_op_vec v = { 0 };
-        bool ok = true;
-        for (size_t i = 0; i < x->count; i++) {
-            struct ls_op op = x->op[i];
-            if (op.kind == LS_OP_ALLOC || op.kind == LS_OP_FREE)
-                continue; /* of buffers that other tables name */
-            ok = ok && translate(b, from->tables, &op);
-            ls_push(&v, op);
-        }
-        made->op = v.count ? ls_arena_copy(arena, v.at, v.count * sizeof *v.at) : NULL;
-        made->count = v.count;
-        made->hash = ls_segment_hash(made->op, made->count);
-        ls_vec_release(&v);
-        if (!ok)
-            return false;
-        all[s] = made;
-    }
-    out->rank[rank] = (struct ls_rank_program){ all, from->rank[rank].count };
-    return true;
-}
-
-/* One rank's own idea of the plan. False: the scenario has nothing of the kind. */
-static bool other_plan(const struct base *b, enum mutation_kind kind, uint64_t choice, struct ls_arena *arena, struct ls_scenario *s,
-                       struct ls_variant *v)
-{
-    const struct ls_plan *plan = &b->fixed.plan;
-    struct ls_unit_input *unit = s->units ? ls_arena_copy(arena, s->unit, s->units * sizeof *unit) : NULL;
-    size_t u = s->units ? choice % s->units : 0;
-    s->unit = unit;
-    switch ((int)kind) {
-    case MUTATE_OTHER_DTYPE:
-        if (s->kind == LS_PLAN_POLICY && choice & 1)
-            s->policy.param_dtype = s->policy.param_dtype == LS_DTYPE_BF16 ? LS_DTYPE_F32 : LS_DTYPE_BF16;
-        else if (s->kind == LS_PLAN_POLICY)
-            s->policy.reduce_dtype = s->policy.reduce_dtype == LS_DTYPE_F32 ? LS_DTYPE_BF16 : LS_DTYPE_F32;
-        else if (choice & 1)
-            unit[u].param_dtype = unit[u].param_dtype == LS_DTYPE_BF16 ? LS_DTYPE_F32 : LS_DTYPE_BF16;
-        else
-            unit[u].reduce_dtype = unit[u].reduce_dtype == LS_DTYPE_BF16 ? LS_DTYPE_F32 : LS_DTYPE_BF16;
-        return true;
-    case MUTATE_OTHER_RESHARD:
-        if (s->kind == LS_PLAN_POLICY)
-            s->policy.reshard = s->policy.reshard == LS_RESHARD_FALSE ? LS_RESHARD_TRUE : LS_RESHARD_FALSE;
-        else
-            unit[u].reshard = unit[u].reshard == LS_RESHARD_FALSE ? LS_RESHARD_TRUE : LS_RESHARD_FALSE;
-        return true;
-    case MUTATE_OTHER_FROZEN:
-        if (!plan->units)
-            return false;
-        s->final = ls_arena_copy(arena, s->final, s->model.params * sizeof *s->final);
-        for (uint32_t p = 0; p < s->model.params; p++)
-            if (plan->owner[s->model.param[p].canonical] == choice % plan->units)
-                s->final[p] = false;
-        return true;
-    case MUTATE_OTHER_UNITS:
-        if (s->kind != LS_PLAN_UNITS || s->units < 2)
-            return false;
-        u = choice % (s->units - 1); /* the last one is the root */
-        memmove(&unit[u], &unit[u + 1], (s->units - u - 1) * sizeof *unit);
-        s->units--;
-        for (size_t i = 0; i < s->units; i++)
-            unit[i].forward_prefetches = unit[i].backward_prefetches = 0;
-        return true;
-    case MUTATE_OTHER_POLICY:
-        if (s->kind != LS_PLAN_POLICY)
-            return false;
-        v->frozen_sharding = (int)((s->policy.frozen + 1 + choice % 2) % 3);
-        return true;
-    case MUTATE_OTHER_SYNC:
-        if (s->batch.microbatches < 2)
-            return false;
-        s->batch.gradient_sync = (struct ls_switch){ LS_NEW(arena, bool, s->batch.microbatches), s->batch.microbatches, LS_NOWHERE };
-        s->batch.gradient_sync.at[choice & 1 ? 0 : s->batch.microbatches - 1] = true;
-        return true;
-    case MUTATE_OTHER_UNUSED:
-        v->unused_params = s->runtime.unused_params == LS_UNUSED_OFF ? LS_UNUSED_FALLBACK : LS_UNUSED_OFF;
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool follow_plan(struct base *b, enum mutation_kind kind, uint64_t choice)
-{
-    struct ls_arena arena;
-    struct ls_scenario s = b->sized;
-    struct ls_variant v = LS_AS_WRITTEN;
-    struct ls_compiled c;
-    struct ls_error err = { 0 };
-    struct ls_job other, changed;
-    bool ok = true, compiled = false;
-    uint32_t rank = (uint32_t)(choice / 7 % b->job.ranks);
-    ls_arena_init(&arena, 0);
-    if (other_plan(b, kind, choice, &arena, &s, &v) && ls_scenario_compile(&s, &v, true, &c, &err) == LS_OK) {
-        compiled = true;
-        if (!c.refusal.rule && c.system.replica->letters == b->fixed.system.replica->letters &&
-            ls_system_job(&c.system, &b->a, &arena, &other, &err) == LS_OK && take_program(b, &other, rank, &arena, &changed)) {
-            struct ls_check_options keep = b->check;
-            b->check.races = b->check.gradients = false; /* the odd rank has other ideas of its gradients, too */
-            ok = check_run(b, &changed, kind, false);
-            b->check = keep;
-        }
-    }
-    if (compiled)
-        ls_compiled_release(&c);
-    ls_arena_release(&arena);
-    return ok;
-}
-
-/* Another letter for one replica in one round. */
-static bool other_batch(struct base *b, enum mutation_kind kind)
-{
-    size_t replicas = b->a.size[0] * b->a.size[1], letters = b->fixed.system.replica->letters;
-    struct ls_arena arena;
-    struct ls_assignment a = b->a;
-    struct ls_job changed;
-    struct ls_error err = { 0 };
-    if (letters < 2)
-        return true;
-    ls_arena_init(&arena, 0);
-    size_t round = ls_random_below(&b->random, a.rounds), x = round * replicas + ls_random_below(&b->random, replicas);
-    uint32_t *letter = ls_arena_copy(&arena, a.letter, a.rounds * replicas * sizeof *letter);
-    letter[x] = (letter[x] + 1 + (uint32_t)ls_random_below(&b->random, letters - 1)) % (uint32_t)letters;
-    a.letter = letter;
-    const uint64_t *allowed = b->fixed.system.driver.node[a.node[round]].allowed;
-    bool ok = true;
-    if (!allowed || (allowed[letter[x] / 64] >> letter[x] % 64 & 1)) {
-        ok = ls_system_job(&b->fixed.system, &a, &arena, &changed, &err) == LS_OK || fail(b, kind, "no run", err.text);
-        struct ls_check_options keep = b->check;
-        b->check.races = b->check.gradients = false;
-        ok = ok && check_run(b, &changed, kind, false);
-        b->check = keep;
-    }
-    ls_arena_release(&arena);
-    return ok;
-}
-
-static bool mutate_plans(struct base *b, enum mutation_kind kind)
-{
-    bool ok = true;
-    for (unsigned i = 0; i < b->per_kind && ok && b->s.kind != LS_PLAN_RAW; i++)
-        ok = kind == MUTATE_OTHER_BATCH ? other_batch(b, kind) : follow_plan(b, kind, ls_random_below(&b->random, 1 << 20));
-    return ok;
-}
-
-/* ------------------------------------------------------------------------------------------------- the scenario */
-
-/* Some rank computes a share of the parameter (LS_NO_ID: of any) in the run, and is not alone. */
-static bool has_share(const struct base *b, uint32_t param)
-{
-    const struct ls_tables *t = b->job.tables;
-    for (uint32_t r = 0; r < b->job.ranks && b->job.ranks > 1; r++)
-        for (size_t s = 0; s < b->job.rank[r].count; s++)
-            for (size_t i = 0; i < b->job.rank[r].segment[s]->count; i++) {
-                const struct ls_op *op = &b->job.rank[r].segment[s]->op[i];
-                if (op->kind != LS_OP_COMPUTE || op->pass != LS_PASS_B || op->payload == LS_NO_ID)
-                    continue;
-                const struct ls_payload *p = &t->payload.at[op->payload];
-                for (size_t k = 0; k < p->count; k++)
-                    if (param == LS_NO_ID || p->items[k] == param)
-                        return true;
-            }
-    return false;
-}
-
-/* A parameter that some unit has beside others, and whose loss would show; LS_NO_ID: none. */
-static uint32_t owned_param(const struct base *b, const struct ls_plan *p, uint64_t choice)
-{
-    const struct ls_model *m = p->model;
-    for (uint32_t i = 0; i < m->params; i++) {
-        uint32_t q = (uint32_t)((choice + i) % m->params), u = p->owner[q];
-        if (m->param[q].canonical == q && p->requires_grad[q] && u != LS_NO_ID && p->unit[u].params >= 2 && has_share(b, m->param[q].name))
-            return q;
-    }
-    return LS_NO_ID;
-}
-
-/* Takes a parameter away from all units of a scenario that lists them: the way that works with a loop around the framework. */
-static bool ignore(const struct base *b, uint64_t choice, struct ls_arena *arena, struct ls_scenario *s)
-{
-    uint32_t q = owned_param(b, &b->any.plan, choice);
-    if (q == LS_NO_ID || s->kind != LS_PLAN_UNITS)
-        return false;
-    s->unit = ls_arena_copy(arena, s->unit, s->units * sizeof *s->unit);
-    for (size_t i = 0; i < s->units; i++) {
-        struct ls_unit_input *u = &s->unit[i];
-        const char **ignored = LS_NEW(arena, const char *, u->ignoreds + 1);
-        for (size_t k = 0; k < u->ignoreds; k++)
-            ignored[k] = u->ignored[k];
-        ignored[u->ignoreds++] = ls_name_text(b->names, s->model.param[q].name);
-        u->ignored = ignored;
-    }
-    return true;
-}
-
-/* Takes a parameter away from its unit, and compiles again. False if there is none whose loss would show. */
-static bool disown(const struct base *b, uint64_t choice, struct ls_compiled *c, const struct ls_scenario *s)
-{
-    struct ls_plan *p = &c->plan;
-    const struct ls_model *m = p->model;
-    uint32_t q = owned_param(b, p, choice);
-    if (c->around || c->ddp || q == LS_NO_ID) /* transducers around the one that is made anew */
-        return false;
-    struct ls_unit *unit = &p->unit[p->owner[q]];
-    size_t kept = 0;
-    for (size_t k = 0; k < unit->params; k++)
-        if (unit->param[k] != q)
-            unit->param[kept++] = unit->param[k];
-    unit->params = kept;
-    for (uint32_t k = 0; k < m->params; k++)
-        if (m->param[k].canonical == q)
-            p->owner[k] = LS_NO_ID;
-    struct ls_error err = { 0 };
-    struct ls_compile_input in = { .plan = p, .mesh = &s->mesh, .letters = &c->letters, .rounds = &c->rounds, .batch = &c->batch,
-                                   .specs = &s->specs, .step = s->step, .tables = &c->tables };
-    ls_fsdp2_close(c->fsdp2);
-    c->fsdp2 = c->system.replica = NULL;
-    bool ok = ls_fsdp2_open(&in, c->arena, &c->fsdp2, &err) == LS_OK;
-    c->system.replica = c->fsdp2;
-    return ok;
-}
-
-static bool other_scenario(const struct base *b, enum mutation_kind kind, uint64_t choice, struct ls_arena *arena, struct ls_scenario *s,
-                           struct ls_variant *v)
-{
-    struct ls_dummy_forward *d = s->batch.dummies ? ls_arena_copy(arena, s->batch.dummy, s->batch.dummies * sizeof *d) : NULL;
-    size_t k = s->batch.dummies ? choice % s->batch.dummies : 0;
-    s->batch.dummy = d;
-    switch ((int)kind) {
-    case MUTATE_NO_GUARANTEE:
-        v->execution = LS_EXEC_ANY;
-        return s->batch.execution != LS_EXEC_ANY && s->batch.execution != LS_EXEC_TABLE;
-    case MUTATE_NO_DUMMY:
-        v->run_dummy_forward = 0;
-        return d != NULL && !s->ddp.present; /* DDP runs what dummy there is */
-    case MUTATE_PART_DUMMY:
-        if (!d || d[k].roles < 2)
-            return false;
-        d[k].role = ls_arena_copy(arena, d[k].role, d[k].roles * sizeof *d[k].role);
-        d[k].role[choice / 3 % d[k].roles] = d[k].role[d[k].roles - 1];
-        d[k].roles--;
-        return true;
-    case MUTATE_LOOSE_DUMMY:
-        if (!d || !d[k].linked)
-            return false;
-        d[k].linked = false;
-        return true;
-    case MUTATE_NEVER:
-        s->batch.gradient_sync = (struct ls_switch){ LS_NEW(arena, bool, 1), 1, LS_NOWHERE };
-        return has_share(b, LS_NO_ID);
-    case MUTATE_UNOWNED:
-        return b->any.around ? ignore(b, choice, arena, s) : has_share(b, LS_NO_ID);
-    case MUTATE_SUM:
-        return has_share(b, LS_NO_ID);
-    default:
-        return false;
-    }
-}
-
-/* What the other machine makes of a witness; UNDECIDED where the contract does not allow it. */
-static enum ls_verdict naive_verdict(const struct ls_system *y, const struct ls_witness *w, struct ls_arena *arena)
-{
-    struct naive *n = LS_NEW(arena, struct naive, 1);
-    if (w->job.ranks > NAIVE_RANKS || !ls_brute_allowed(y, &w->assignment))
-        return LS_UNDECIDED;
-    run_naive(&w->job, y->level, arena, n);
-    return n->verdict;
-}
-
-static bool check_scenario(struct base *b, enum mutation_kind kind, uint64_t choice)
-{
-    struct ls_arena arena;
-    struct ls_scenario s = b->s;
-    struct ls_variant v = LS_AS_WRITTEN;
-    struct ls_compiled c;
-    struct ls_error err = { 0 };
-    struct ls_check_result r;
-    struct ls_brute_options bounds = { .replicas_max = 4, .rounds_max = 4, .runs_max = 30, .total_max = 300, .seed = choice };
-    struct ls_brute brute = { 0 };
-    enum ls_verdict want = fixed_verdict(kinds[kind].follows);
-    bool ok = true;
-    ls_arena_init(&arena, 0);
-    if (!other_scenario(b, kind, choice, &arena, &s, &v))
-        goto out;
-    if (ls_scenario_compile(&s, &v, true, &c, &err) != LS_OK) {
-        ok = fail(b, kind, "not compiled", err.text);
-        goto out;
-    }
-    if (c.refusal.rule || (kind == MUTATE_UNOWNED && !c.around && !disown(b, choice, &c, &s)))
-        goto compiled;
-    struct ls_check_options keep = b->check;
-    if (kind == MUTATE_SUM)
-        b->check.mean = !b->check.mean;
-    ok = check_system(b, &c.system, &arena, &r);
-    b->check = keep;
-    if (ok && kinds[kind].follows == FOLLOWS_BRUTE) {
-        ls_brute_force(&c.system, &bounds, &arena, &brute);
-        want = brute.failed ? brute.verdict : LS_SAFE;
-        if (by_machine(r.verdict)) /* its run is allowed, and fails on the other machine, too: it need not be brute force's */
-            want = naive_verdict(&c.system, r.witness, &arena);
-    }
-    ok = ok && as_expected(b, kind, &r, want);
-    if (ok)
-        count(b, kind, want);
-compiled:
-    ls_compiled_release(&c);
-out:
-    ls_arena_release(&arena);
-    return ok;
-}
-
-static bool mutate_scenarios(struct base *b, enum mutation_kind kind)
-{
-    bool ok = true, once = kind == MUTATE_NO_GUARANTEE || kind == MUTATE_NO_DUMMY || kind == MUTATE_SUM || kind == MUTATE_NEVER;
-    if (b->s.kind == LS_PLAN_RAW || b->s.batch.execution == LS_EXEC_TABLE)
-        return true;
-    for (unsigned i = 0; i < (once ? 1 : b->per_kind) && ok; i++)
-        ok = check_scenario(b, kind, ls_random_below(&b->random, 1 << 20));
     return ok;
 }
 
@@ -693,10 +337,13 @@ bool mutations_of_file(struct mutations *m, const char *path, uint64_t seed, uns
     return run_base(m, path, NULL, 0, seed, per_kind, ops_max, why);
 }
 
-bool mutations_of_seed(struct mutations *m, uint64_t seed, unsigned per_kind, size_t ops_max, struct ls_str *why)
+bool mutations_of_seed(struct mutations *m, uint64_t seed, bool ddp, unsigned per_kind, size_t ops_max, struct ls_str *why)
 {
     struct ls_str text = { 0 };
-    random_scenario(seed, &text);
+    if (ddp)
+        random_scenario_ddp(seed, &text);
+    else
+        random_scenario(seed, &text);
     bool ok = run_base(m, "random.yaml", ls_str_text(&text), text.length, seed, per_kind, ops_max, why);
     ls_str_release(&text);
     return ok;
@@ -730,7 +377,7 @@ void mutations_print(const struct mutations *m)
             caught += m->part_caught[p][k], of += m->part_caught[p][k] > 0;
         printf("  with %s: %zu plans, %zu changes of %zu kinds caught; none of:", part[p], m->part_bases[p], caught, of);
         for (int k = 0; k < MUTATION_KINDS; k++)
-            if (!m->part_caught[p][k])
+            if (!m->part_caught[p][k] && !(p == MUTATION_DDP && !kinds[k].ddp))
                 printf(" %s;", kinds[k].name);
         printf("\n");
     }

@@ -9,6 +9,7 @@ struct draw {
     struct ls_str *out;
     bool video, audio, projector, hybrid;
     uint64_t own;   /* experts: drawn apart, so that scenarios without them stay what they were */
+    bool ddp;       /* in any case */
     bool experts, idle; /* a mixture of experts in every layer, and expert groups */
     unsigned blocks, layers;
 };
@@ -152,8 +153,8 @@ static void plan(struct draw *d, unsigned version)
         expert_plan(d, version);
         return;
     }
-    d->hybrid = chance(d, 25);
-    if (!d->hybrid && chance(d, 15)) { /* buckets of a few parameters */
+    d->hybrid = chance(d, 25) && !d->ddp;
+    if (!d->hybrid && (chance(d, 15) || d->ddp)) { /* buckets of a few parameters */
         ls_str_printf(o, "distributed:\n  strategy: ddp\n  dp_size: any\n  ddp: {bucket_cap_mb: %s, find_unused_parameters: %s, static_graph: %s}\n",
                       chance(d, 50) ? "0.0002" : "25", chance(d, 60) ? "true" : "false", chance(d, 15) ? "true" : "false");
         return;
@@ -272,11 +273,11 @@ static void batch(struct draw *d)
         ls_str_add(o, "step: {clip_grad_norm: true, metrics: [loss]}\n");
 }
 
-void random_scenario(uint64_t seed, struct ls_str *out)
+static void scenario(uint64_t seed, bool ddp, struct ls_str *out)
 {
-    struct draw d = { .state = seed * 0x9e3779b97f4a7c15u + 1, .out = out };
+    struct draw d = { .state = seed * 0x9e3779b97f4a7c15u + 1, .out = out, .ddp = ddp };
     d.own = ls_hash_mix(seed, 0x65706570);
-    d.experts = ls_random_below(&d.own, 5) == 0;
+    d.experts = ls_random_below(&d.own, 5) == 0 && !ddp;
     static const unsigned version[] = { 212, 212, 215, 211 };
     unsigned v = version[below(&d, 4)];
     ls_str_printf(out, "lockstep: 1\nname: random-%llu\n", (unsigned long long)seed);
@@ -284,4 +285,14 @@ void random_scenario(uint64_t seed, struct ls_str *out)
     freezing(&d);
     plan(&d, v);
     batch(&d);
+}
+
+void random_scenario(uint64_t seed, struct ls_str *out)
+{
+    scenario(seed, false, out);
+}
+
+void random_scenario_ddp(uint64_t seed, struct ls_str *out)
+{
+    scenario(seed, true, out);
 }

@@ -8,5 +8,6 @@
 #include <stdint.h>
 
 void random_scenario(uint64_t seed, struct ls_str *out);
+void random_scenario_ddp(uint64_t seed, struct ls_str *out); /* always DDP, which few of the others are */
 
 #endif
