@@ -349,8 +349,11 @@ static enum ls_code order_of_one(struct prover *p)
         struct ls_assignment a = alone.candidate;
         size_t size[LS_FREE_DIMS];
         bool fits = true;
-        for (size_t d = 0; d < LS_FREE_DIMS; d++)
-            size[d] = !(s->free_dims >> d & 1) ? 1 : s->size[d] ? s->size[d] : 2;
+        for (size_t d = 0; d < LS_FREE_DIMS; d++) {
+            size_t step, least;
+            ls_system_sizes(s, d, &step, &least);
+            size[d] = !(s->free_dims >> d & 1) ? 1 : s->size[d] ? s->size[d] : least;
+        }
         size_t replicas = size[0] * size[1];
         uint32_t *letter = LS_NEW(p->arena, uint32_t, a.rounds * replicas);
         for (size_t i = 0; i < a.rounds * replicas; i++)

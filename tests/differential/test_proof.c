@@ -24,6 +24,21 @@ Test(proof, agrees_with_brute_force)
     cr_assert(sum.verdict[LS_HANG] > 20 && sum.verdict[LS_MISMATCH] > 20 && sum.verdict[LS_MISPAIRING] > 20);
 }
 
+Test(proof, agrees_with_brute_force_by_every_rule)
+{
+    struct agree_sum sum = { 0 };
+    struct agree_options o = { .runs_max = 12, .total_max = 60, .brute_percent = 10, .rules = true };
+    char why[512];
+    for (uint64_t seed = 1; seed <= 400; seed++)
+        cr_assert(agree_once(seed, &o, &sum, why, sizeof why), "%s", why);
+    agree_print(&sum);
+    cr_assert(sum.undecided * 25 < sum.systems, "%zu of %zu undecided", sum.undecided, sum.systems);
+    for (int i = 0; i < RULE_COUNT; i++) {
+        cr_expect(sum.rule[i].proved > 4 || i == RULE_STOP, "%s", random_rule_name[i]);
+        cr_expect_gt(sum.rule[i].refuted, 4, "%s", random_rule_name[i]);
+    }
+}
+
 static struct ls_check_result check_with(struct ls_case *c, const struct ls_check_options *o)
 {
     struct ls_check_result r;
@@ -326,6 +341,91 @@ Test(cases, late_for_ever_in_one_order)
         struct ls_check_options few = { .seed = 1, .replicas_max = 1 }; /* proofs alone: no mesh is that small */
         struct ls_check_result r = check_with(&c, &few);
         cr_assert_eq(r.verdict, LS_UNDECIDED);
+        case_close(&c);
+    }
+}
+
+/* One communicator that spans replicas, late for ever, and a cycle inside a replica that no round without late operations shows. */
+Test(cases, late_for_ever_and_stuck_alone)
+{
+    for (unsigned small = 0; small <= 4; small += 2) { /* groups of neighbours: the replicas of a witness come in blocks */
+        struct ls_case c;
+        case_open(&c, S, 2, 2, 2, 2);
+        case_comm(&c, 'A', S, "00");
+        case_comm(&c, 'I', 0, "00");
+        case_driver(&c, "0:0,1 1:2 0*:0,1");
+        c.tables.comm.at[0].small = small;
+        for (size_t z = 0; z < 2; z++) {
+            case_step(&c, 0, 0, z, (uint32_t)z, z ? "A;I" : "", z ? "I;A" : "");
+            case_step(&c, 1, 0, z, 1, "", "");
+            case_step(&c, 0, 1, z, 0, "A;I", "A;I");
+            case_step(&c, 1, 1, z, 0, "", "");
+        }
+        refuted(&c, LS_HANG, 1, small > 2 ? small : 2, 2);
+        case_close(&c);
+    }
+}
+
+/* Late within a node: nodes that came from different states, and are behind in the same way, are one from then on, with what they began. */
+Test(cases, nodes_that_become_alike)
+{
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct ls_case c;
+        case_open(&c, RS, 4, 3, 3, 1);
+        case_comm(&c, 'A', S, "0");
+        case_comm(&c, 'B', S, "0");
+        case_driver(&c, "0*:1 1:2 2:");
+        case_node_uniform(&c);
+        uint32_t *text_or_media = LS_NEW(&c.arena, uint32_t, 3);
+        text_or_media[1] = text_or_media[2] = 1;
+        c.system.contract.class_of[1] = text_or_media; /* a node's replicas all have media, or none has */
+        for (uint32_t z = 0; z < 3; z++) {
+            case_step(&c, 0, 0, z, z > 0, "", NULL);
+            for (size_t state = 0; state < 2; state++)
+                case_step(&c, state, 1, z, z == 2 ? 3 : 2, z == 2 ? "" : "A;B", NULL);
+            case_step(&c, 2, 2, z, 2, "", NULL);
+            case_step(&c, 3, 2, z, 2, wrong ? "B;A" : "A;B", NULL);
+        }
+        if (wrong)
+            refuted(&c, LS_HANG, 2, 2, 3);
+        else
+            proved(&c);
+        case_close(&c);
+    }
+}
+
+/* As c11, with the communicator inside the replica first: a cycle may be found from there. */
+Test(cases, a_cycle_that_starts_inside)
+{
+    struct ls_case c;
+    case_open(&c, S, 1, 1, 2, 2);
+    case_comm(&c, 'I', 0, "00");
+    case_comm(&c, 'A', S, "01");
+    case_step(&c, 0, 0, 0, 0, "A;I", "I;A");
+    case_step(&c, 0, 0, 1, 0, "I;A", "A;I");
+    refuted(&c, LS_HANG, 1, 2, 1);
+    case_close(&c);
+    case_open(&c, S, 1, 1, 1, 2);
+    case_comm(&c, 'I', 0, "00");
+    case_comm(&c, 'A', S, "00");
+    case_step(&c, 0, 0, 0, 0, "A;I", "I;A");
+    refuted(&c, LS_HANG, 1, 2, 1);
+    case_close(&c);
+}
+
+/* Pairs of neighbours meet on A, everybody on B: what hangs needs two pairs, and no two replicas outside of a pair have A in common. */
+Test(cases, pairs_and_all)
+{
+    struct ls_case c;
+    for (int across = 0; across < 2; across++) {
+        case_open(&c, S, 1, 1, 2, 1);
+        case_comm(&c, 'A', S, "0");
+        case_comm(&c, 'B', S, "0");
+        c.tables.comm.at[0].small = 2;
+        c.tables.comm.at[1].across = across ? 2 : 0;
+        case_step(&c, 0, 0, 0, 0, "A;B", NULL);
+        case_step(&c, 0, 0, 1, 0, "B;A", NULL);
+        refuted(&c, LS_HANG, 1, across ? 4 : 2, 1);
         case_close(&c);
     }
 }

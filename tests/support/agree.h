@@ -3,6 +3,7 @@
 #define LS_TESTS_AGREE_H
 
 #include "machine/machine.h"
+#include "random_rules.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,8 +18,15 @@ struct agree_sum {
     size_t verdict[LS_VERDICT_COUNT];
     size_t late, windows;      /* proofs over several rounds */
     size_t replicas[32];       /* of witnesses */
+    struct agree_rule { size_t systems, proved, refuted; } rule[RULE_COUNT]; /* systems that have it */
+    struct agree_limit { const char *text; size_t count; } limit[16];        /* why systems are undecided */
+    size_t undecided_but_fails; /* brute force finds a run that the search of small meshes does not reach */
 };
-struct agree_options { size_t runs_max, total_max; unsigned brute_percent; /* of refuted systems that brute force looks at, too */ };
+struct agree_options {
+    size_t runs_max, total_max;
+    unsigned brute_percent;    /* of refuted systems that brute force looks at, too */
+    bool rules;                /* with what random_rules.h adds */
+};
 /* False if something disagrees; `why` (at least 400 bytes) then says what. */
 bool agree_once(uint64_t seed, const struct agree_options *o, struct agree_sum *sum, char *why, size_t room);
 void agree_print(const struct agree_sum *sum);

@@ -22,10 +22,29 @@ enum ls_verdict ls_brute_run(const struct ls_system *s, const struct ls_assignme
     return outcome.verdict;
 }
 
+/* Given sizes are as given, a dimension that does not exist has one place, and groups of neighbours fill the others. */
+static bool sizes_fit(const struct ls_system *s, const size_t size[LS_FREE_DIMS])
+{
+    for (size_t d = 0; d < LS_FREE_DIMS; d++) {
+        if (!(s->free_dims >> d & 1) ? size[d] != 1 : size[d] < 2 || (s->size[d] && s->size[d] != size[d]))
+            return false;
+        for (size_t c = 0; c < s->replica->tables->comm.count; c++) {
+            const struct ls_comm_info *i = &s->replica->tables->comm.at[c];
+            if (!(s->free_dims >> d & 1) || s->size[d] || !(i->free_dims >> d & 1))
+                continue;
+            if ((i->small && size[d] % i->small) || (i->across && (size[d] % i->across || size[d] < 2 * (size_t)i->across)))
+                return false;
+        }
+    }
+    return true;
+}
+
 bool ls_brute_allowed(const struct ls_system *s, const struct ls_assignment *a)
 {
     size_t replicas = a->size[0] * a->size[1];
     const struct ls_contract *c = &s->contract;
+    if (!sizes_fit(s, a->size))
+        return false;
     for (size_t r = 0; r < a->rounds; r++) {
         size_t media = 0, media_possible = 0;
         const uint64_t *set = s->driver.node[a->node[r]].allowed;
@@ -176,14 +195,7 @@ void ls_brute_force(const struct ls_system *s, const struct ls_brute_options *o,
                     continue;
                 b.size[0] = r;
                 b.size[1] = replicas / r;
-                bool fits = true;
-                for (size_t d = 0; d < LS_FREE_DIMS; d++) {
-                    size_t step, least;
-                    ls_system_sizes(s, d, &step, &least);
-                    fits = fits && (s->free_dims >> d & 1 ? b.size[d] >= 2 && (s->size[d] || (b.size[d] >= least && b.size[d] % step == 0))
-                                                          : b.size[d] == 1) && (!s->size[d] || s->size[d] == b.size[d]);
-                }
-                if (!fits || (o->below_replicas && !(replicas < o->below_replicas || (replicas == o->below_replicas && rounds < o->below_rounds))))
+                if (!sizes_fit(s, b.size) || (o->below_replicas && !(replicas < o->below_replicas || (replicas == o->below_replicas && rounds < o->below_rounds))))
                     continue;
                 if (o->total_max && out->runs >= o->total_max) {
                     out->complete = false;
