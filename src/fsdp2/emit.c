@@ -142,7 +142,8 @@ void emit_stop(struct run *r, uint32_t unit, const char *format, ...)
 
 static enum ls_category category_of(const char *what)
 {
-    return strcmp(what, "full") == 0 ? LS_CATEGORY_UNSHARDED : strcmp(what, "ag_out") == 0 ? LS_CATEGORY_GATHER : LS_CATEGORY_REDUCE;
+    return strcmp(what, "full") == 0 ? LS_CATEGORY_UNSHARDED : strcmp(what, "ag_out") == 0 ? LS_CATEGORY_GATHER :
+           strcmp(what, "gradients") == 0 ? LS_CATEGORY_GRADIENT : LS_CATEGORY_REDUCE;
 }
 
 static uint32_t add_buffer(struct compiler *c, const char *what, uint32_t unit, uint8_t pool)
@@ -183,12 +184,13 @@ void emit_open(struct compiler *c)
 {
     const struct ls_plan *plan = c->in.plan;
     size_t n = plan->units;
-    c->buffer = (struct buffers){ .full = LS_NEW(c->arena, uint32_t, n) };
+    c->buffer = (struct buffers){ .full = LS_NEW(c->arena, uint32_t, n), .reduced = LS_NEW(c->arena, uint32_t, n) };
     c->unit_cause = LS_NEW(c->arena, uint32_t, n);
     c->gather_payload = LS_NEW(c->arena, uint32_t, n);
     for (uint32_t i = 0; i < n; i++) {
         const struct ls_unit *u = &plan->unit[i];
         c->buffer.full[i] = add_buffer(c, "full", i, LS_STREAM_D);
+        c->buffer.reduced[i] = add_buffer(c, "gradients", i, LS_STREAM_D);
         c->unit_cause[i] = ls_tables_cause(c->in.tables, u->why ? u->why : "units", u->at);
         uint32_t *names = LS_NEW(c->arena, uint32_t, u->params);
         uint64_t shard = 0;

@@ -170,6 +170,7 @@ void experts_step(struct run *r)
         op->module = ls_name_id(r->c->names, "expert gradients");
         op->factor = (struct ls_ratio){ 1, (uint32_t)x->ep };
         op->cause = r->c->step_cause;
+        emit_reduced(r, LS_UNIT_EXPERTS, true);
     }
     ls_vec_release(&names);
 }

@@ -96,7 +96,10 @@ struct region { const struct ls_flow *call; value_vec in; uint32_t first; bool r
 
 /* One in a pool of the unit's root context, added at first use. */
 struct pool_buffer { uint32_t unit, slot, id; uint8_t pool; };
-struct buffers { uint32_t *full; LS_VEC(struct pool_buffer) pooled; }; /* [units]; all are indices into tables.buffer */
+struct buffers {                                   /* indices into tables.buffer */
+    uint32_t *full, *reduced;                      /* [units]; reduced: the gradients that the step finds, in whatever memory */
+    LS_VEC(struct pool_buffer) pooled;
+};
 
 struct compiler;
 struct run {                   /* one call of step() */
@@ -201,6 +204,7 @@ void free_reduce_in(struct run *r, struct reduce_entry e);
 bool output_used(const struct run *r, uint32_t unit, uint32_t slot);
 void free_output(struct run *r, uint32_t unit, uint32_t slot);
 void wait_for_post_backward(struct run *r, uint32_t unit);
+void emit_reduced(struct run *r, enum ls_unit_mesh mesh, bool write); /* the newest op uses the reduced gradients of these units */
 
 /* autograd.c */
 uint32_t node_add(struct run *r, enum node_kind kind);

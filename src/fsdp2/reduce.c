@@ -86,6 +86,18 @@ void unit_drop_gradient(struct run *r, uint32_t param)
         free_output(r, unit, (uint32_t)(had - SHARDED_GRAD_VIEW));
 }
 
+void emit_reduced(struct run *r, enum ls_unit_mesh mesh, bool write)
+{
+    for (uint32_t u = 0; u < r->c->in.plan->units; u++) {
+        const struct ls_unit *of = unit_of(r, u);
+        bool any = false;
+        for (size_t i = 0; i < of->params; i++)
+            any |= r->now.sharded[of->param[i]] != SHARDED_GRAD_NONE;
+        if (any && of->mesh == mesh)
+            emit_range(r, r->c->buffer.reduced[u], write);
+    }
+}
+
 void wait_for_post_backward(struct run *r, uint32_t unit)
 {
     struct unit_state *s = &r->now.unit[unit];
@@ -238,6 +250,8 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     op->payload = payload;
     emit_range(r, in, false);
     emit_range(r, out, true);
+    if (!hsdp)
+        emit_range(r, r->c->buffer.reduced[unit], true);
     emit_record(r, "reduced", unit, slot, stream);
     unsigned post = stream;
     if (hsdp && s->partial && s->partial_elements != shard) {
@@ -272,6 +286,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         if (after != 1)
             op->factor = (struct ls_ratio){ 1, after };
         emit_range(r, out, true);
+        emit_range(r, r->c->buffer.reduced[unit], true);
         emit_record(r, "all_reduced", unit, 0, post);
         s->all_reduce_kept = true;
         s->all_reduce_slot = output;

@@ -140,6 +140,8 @@ static void optimizer(struct run *r, bool stale)
         op->symbol = ls_name_id(r->c->names, "own norm");
     if (stale || (policy->clip_local && r->c->shard > 1))
         op->cause = r->c->step_cause;
+    for (int mesh = LS_UNIT_DP; !stale && mesh <= LS_UNIT_EXPERTS; mesh++) /* not waited for after a backward that is not the last one */
+        emit_reduced(r, (enum ls_unit_mesh)mesh, false);
     ls_vec_release(&names);
 }
 

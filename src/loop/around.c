@@ -164,9 +164,9 @@ static void microbatch(struct making *m, const struct ls_segment *s)
     copy_ops(m, s->op + forward, s->count - forward);
 }
 
-static bool is_optimizer(const struct ls_op *op)
+static bool is_optimizer(const struct ls_op *op) /* not what scales gradients before it */
 {
-    return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_OPT && op->payload != LS_NO_ID;
+    return op->kind == LS_OP_COMPUTE && op->pass == LS_PASS_OPT && op->payload != LS_NO_ID && !op->factor.num;
 }
 
 static void step_end(struct making *m, const struct ls_segment *s)
@@ -186,6 +186,7 @@ static void step_end(struct making *m, const struct ls_segment *s)
                 op->cause = a->cause[LS_LOOP_SCALER];
                 op->kernel = (uint32_t)a->in.tables->kernel.count;
                 op->kernels = 1;
+                op->ranges = 0;
                 ls_push(&a->in.tables->kernel, (struct ls_kernel){ .what = LS_KERNEL_LEFT_OUT, .instance = LS_NO_ID });
             }
     if (l->names_agreed && l->metrics && a->in.comm != LS_NO_ID)

@@ -4,6 +4,7 @@
 #include "check/gradient.h"
 #include "check/witness.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -120,12 +121,31 @@ static uint32_t sample_of(const struct ls_compiled *c, const struct ls_assignmen
     return found;
 }
 
+/* Dim 0 is cut; of experts, each rank has equal parts of dim 0 and shares dim 1 of them. */
+static void set_shape(const struct ls_plan *plan, uint32_t i, size_t shard, struct ls_engine_param *out)
+{
+    const struct ls_param *p = &plan->model->param[i];
+    const bool experts = plan->experts.ep > 1 && plan->experts.layer[i] != LS_NO_ID;
+    out->rows = p->dims ? p->dim[0] : 1;
+    out->row = p->dims && p->dim[0] ? p->elements / p->dim[0] : 1;
+    if (!experts)
+        return;
+    out->parts = (uint32_t)plan->experts.ep;
+    out->local = out->unit == LS_NO_ID;
+    out->rows /= plan->experts.ep;
+    if (out->local || !p->elements)
+        return;
+    assert(plan->unit[out->unit].mesh == LS_UNIT_EXPERTS && p->dim[1] % ls_plan_unit_ranks(plan, out->unit, shard) == 0 && "refused at set-up");
+    out->blocks = out->rows;
+    out->rows = p->dim[1];
+    out->row /= p->dim[1];
+}
+
 void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, const struct ls_assignment *a, const struct ls_job *job,
                      uint64_t seed, struct ls_arena *arena, struct ls_engine_setup *out)
 {
     *out = (struct ls_engine_setup){ .job = job, .shard = 1, .mean = s->mean, .seed = seed };
-    /* Which tokens go to which experts is no part of a program: order and bytes only. */
-    if (s->kind == LS_PLAN_RAW || c->plan.experts.ep > 1)
+    if (s->kind == LS_PLAN_RAW) /* its gradients are names without shapes: order and bytes only */
         return;
     const struct ls_plan *plan = &c->plan;
     const struct ls_model *m = plan->model;
@@ -134,19 +154,22 @@ void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, c
     for (uint32_t i = 0; i < m->params; i++) {
         const struct ls_param *p = &m->param[i];
         const struct ls_unit *u = plan->owner[i] == LS_NO_ID ? NULL : &plan->unit[plan->owner[i]];
-        param[i] = (struct ls_engine_param){ .name = p->name, .unit = LS_NO_ID, .dtype = p->dtype, .compute = p->dtype, .grad = p->dtype };
+        param[i] = (struct ls_engine_param){ .name = p->name, .unit = LS_NO_ID, .parts = 1, .blocks = 1, .dtype = p->dtype, .compute = p->dtype, .grad = p->dtype };
         if (p->canonical != i)
             continue;
         param[i].unit = plan->owner[i];
-        param[i].rows = p->dims ? p->dim[0] : 1;
-        param[i].row = p->dims && p->dim[0] ? p->elements / p->dim[0] : 1;
+        set_shape(plan, i, a->size[1], &param[i]);
         param[i].trains = plan->requires_grad[i];
         if (u && u->param_dtype != LS_DTYPE_NONE && is_floating(p->dtype))
             param[i].compute = u->param_dtype;
         param[i].grad = u && u->reduce_dtype != LS_DTYPE_NONE ? u->reduce_dtype : param[i].compute;
     }
-    for (size_t i = 0; i < plan->units; i++)
-        unit[i] = (struct ls_engine_unit){ plan->unit[i].name, plan->unit[i].param, plan->unit[i].params };
+    for (uint32_t i = 0; i < plan->units; i++) {
+        const bool experts = plan->unit[i].mesh == LS_UNIT_EXPERTS;
+        unit[i] = (struct ls_engine_unit){ .name = plan->unit[i].name, .param = plan->unit[i].param, .params = plan->unit[i].params,
+                                           .shard = ls_plan_unit_ranks(plan, i, a->size[1]), .apart = experts ? plan->experts.ep : 1,
+                                           .hybrid = !experts && a->size[0] > 1 };
+    }
     size_t replicas = a->size[0] * a->size[1];
     uint32_t *sample = LS_NEW(arena, uint32_t, a->rounds * replicas + 1);
     for (size_t i = 0; i < a->rounds; i++)
@@ -158,9 +181,18 @@ void ls_replay_setup(const struct ls_scenario *s, const struct ls_compiled *c, c
     out->units = plan->units;
     out->buckets = c->ddp != NULL;
     out->shard = out->buckets ? 1 : a->size[1];
-    out->hybrid = !out->buckets && a->size[0] > 1;
     out->sample = sample;
     out->model = m;
+}
+
+/* Weights are products of 1/size, and of 1/(rank + 2) for a factor of a rank's own: the least terms that this dtype can mean. */
+static struct ls_ratio ratio_of(double x, const struct ls_engine_param *p, size_t ranks)
+{
+    struct ls_ratio best = { (uint32_t)lround(x), 1 };
+    double tolerance = ls_dtype_bytes(p->dtype) < 4 || ls_dtype_bytes(p->compute) < 4 || ls_dtype_bytes(p->grad) < 4 ? 0x1p-8 : 0x1p-18;
+    for (uint32_t den = 1; den <= ranks * ranks * (ranks + 1) && fabs((double)best.num / best.den - x) > tolerance * x; den++)
+        best = (struct ls_ratio){ (uint32_t)lround(x * den), den };
+    return best;
 }
 
 /* One share at a time: the first that is missing, or else the first whose weight is wrong. */
@@ -169,7 +201,7 @@ static enum ls_code explain(const struct ls_engine_setup *setup, const struct ls
 {
     const struct ls_symbolic_problem *p = &out->symbolic.problem;
     struct ls_share *share;
-    size_t n = ls_job_shares(setup, p->param, p->step, arena, &share);
+    size_t n = ls_job_shares(setup, p->param, p->rank, p->step, arena, &share);
     uint32_t ranks = setup->mean ? (uint32_t)setup->job->ranks : 1;
     bool any = false;
     out->share = (struct ls_share_problem){ .param = setup->param[p->param].name, .shares = n, .rank = p->rank,
@@ -190,12 +222,7 @@ static enum ls_code explain(const struct ls_engine_setup *setup, const struct ls
         if (fabs(one.found - want) < 0.02 * want || (any && !(out->share.found.num && missing)))
             continue;
         any = true;
-        /* Weights are products of 1/size: told in 1/(ranks^2)-ths, lowest terms. */
-        uint32_t den = (uint32_t)(setup->job->ranks * setup->job->ranks), num = (uint32_t)lround(one.found * den);
-        for (uint32_t k = den; k > 1; k--)
-            if (num % k == 0 && den % k == 0)
-                num /= k, den /= k;
-        out->share.found = (struct ls_ratio){ num, den };
+        out->share.found = ratio_of(one.found, &setup->param[p->param], setup->job->ranks);
         out->share.rank = share[i].rank;
         out->share.microbatch = share[i].microbatch;
     }
@@ -328,20 +355,23 @@ bool ls_replay_agrees(const struct ls_engine_setup *setup, const struct ls_predi
             return true;
     if (!p->complete)
         return true;
-    if (p->verdict != r->verdict) {
-        ls_str_printf(why, "predicted %s, seen %s", ls_verdict_name(p->verdict), ls_verdict_name(r->verdict));
-        return false;
-    }
-    if (p->verdict == LS_LOST_GRADIENT || p->verdict == LS_WRONG_SCALE) {
-        bool same = p->share.param == r->share.param && p->share.rank == r->share.rank && p->share.microbatch == r->share.microbatch &&
+    const bool share[] = { p->verdict == LS_LOST_GRADIENT || p->verdict == LS_WRONG_SCALE, r->verdict == LS_LOST_GRADIENT || r->verdict == LS_WRONG_SCALE };
+    if (p->verdict != r->verdict)
+        ls_str_printf(why, "predicted %s, seen %s; ", ls_verdict_name(p->verdict), ls_verdict_name(r->verdict));
+    if (share[0] || share[1]) {
+        bool same = p->verdict == r->verdict && p->share.param == r->share.param && p->share.rank == r->share.rank && p->share.microbatch == r->share.microbatch &&
+                    p->share.shares == r->share.shares && p->share.missing == r->share.missing &&
                     (uint64_t)p->share.found.num * r->share.found.den == (uint64_t)r->share.found.num * p->share.found.den;
-        if (!same)
-            ls_str_printf(why, "predicted '%s' of rank %u, microbatch %u: %u/%u; seen '%s' of rank %u, microbatch %u: %u/%u",
-                          ls_tables_name(setup->job->tables, p->share.param), p->share.rank, p->share.microbatch, p->share.found.num,
-                          p->share.found.den, ls_tables_name(setup->job->tables, r->share.param), r->share.rank, r->share.microbatch,
-                          r->share.found.num, r->share.found.den);
+        const struct ls_share_problem *told[] = { &p->share, &r->share };
+        for (size_t i = 0; i < 2 && !same; i++)
+            if (share[i])
+                ls_str_printf(why, "%s '%s' of rank %u, microbatch %u: %u/%u, %zu of %zu shares missing; ", i ? "seen" : "predicted",
+                              ls_tables_name(setup->job->tables, told[i]->param), told[i]->rank, told[i]->microbatch, told[i]->found.num, told[i]->found.den,
+                              told[i]->missing, told[i]->shares);
         return same;
     }
+    if (p->verdict != r->verdict)
+        return false;
     if (p->verdict == LS_RACE) {
         const struct ls_race *f = &p->race, *g = r->observed.race;
         bool same = f->kind == g->kind && f->buffer == g->buffer && same_at(f->a, g->a) && same_at(f->b, g->b);

@@ -10,7 +10,7 @@ int main(void)
     static const char *const catalogue[] = {
         "conditional-tower/b02-skip", "conditional-tower/b03-dummy-linked", "gradients/b42-ignored-trainable", "raw/unagreed-branch",
         "raw/three-groups-ring", "mixed-media/per-layer", "hsdp/frozen-per-layer-any",
-        "races/reduce-input-reused", "raw/two-comms-opposite", "raw/issue-order-free",
+        "races/reduce-input-reused", "raw/two-comms-opposite", "raw/issue-order-free", "expert-parallel/te-experts-moe", "hazards/h9-inner-root-text-last",
     };
     static const char *const trained[] = { "training/gemma3-per-layer-mixed-dummy", "training/ministral3-root-uniform" };
     struct ls_world *w = together_open();

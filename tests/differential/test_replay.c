@@ -18,9 +18,12 @@ Test(replay, random_scenarios_under_seeded_schedules)
 {
     struct replaying t = { 0 };
     struct ls_str why = { 0 };
-    cr_assert(replaying_seed(&t, 31101406, 1, &why), "%s", ls_str_text(&why)); /* three roundings to bf16, one way */
-    cr_assert(replaying_seed(&t, 77001485, 1, &why), "%s", ls_str_text(&why)); /* a rank without rows leaves its step out */
-    cr_assert(replaying_seed(&t, 78001234, 1, &why), "%s", ls_str_text(&why)); /* a faulty program says more than its buffers hold */
+    /* Three roundings to bf16, one way; a rank without rows leaves its step out, or is alone in taking it; a faulty program says more than
+     * its buffers hold; a scaler leaves out the step, not the division of gradients of experts before it; a step after a backward that is
+     * not the last one, which waits for nothing. */
+    static const uint64_t found[] = { 31101406, 77001485, 1054, 1156, 78001234, 183, 2001454 };
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        cr_assert(replaying_seed(&t, found[i], 1, &why), "seed %llu: %s", (unsigned long long)found[i], ls_str_text(&why));
     for (uint64_t seed = 1; seed <= scenarios(500); seed++)
         cr_assert(replaying_seed(&t, seed, 2, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
     /* Not vacuous: every kind of outcome occurred, and data was looked at. */
@@ -107,10 +110,11 @@ Test(replay, catalogue, .timeout = 600)
     size_t files = 0;
     walk(LS_SOURCE_DIR "/scenarios", &t, &files);
     cr_assert(files > 50);
-    /* Whatever check calls unsafe was seen to fail that way; nothing but a refusal at set-up is left out. */
+    /* Whatever check calls unsafe was seen to fail that way, gradients included; nothing but a refusal at set-up is left out. */
     static const enum ls_verdict kind[] = { LS_HANG, LS_MISMATCH, LS_MISPAIRING, LS_LOST_GRADIENT, LS_WRONG_SCALE, LS_RACE, LS_ERROR };
     for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
-        cr_expect(t.files[kind[i]] && t.seen[kind[i]] >= t.files[kind[i]] - t.unseen[kind[i]], "%s", ls_verdict_name(kind[i]));
+        cr_expect(t.files[kind[i]] && t.seen[kind[i]] >= t.files[kind[i]], "%s", ls_verdict_name(kind[i]));
+    cr_expect(t.left_out[REPLAYING_UNSEEN] == 0);
     cr_expect(t.left_out[REPLAYING_UNDECIDED] == 0 && t.left_out[REPLAYING_REFUSED] == t.files[LS_SETUP_ERROR]);
     replaying_print(&t, "catalogue");
 }

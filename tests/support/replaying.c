@@ -276,8 +276,8 @@ static bool replay_scenario(struct replaying *t, struct ls_scenario *s, const st
     } else {
         ls_replay_setup(s, &c, &a, &job, 1, arena, &setup);
         bool unseen = (o.accounting || !setup.params) && (want == LS_LOST_GRADIENT || want == LS_WRONG_SCALE);
-        t->left_out[REPLAYING_NO_DATA] += unseen;
-        t->unseen[want] += unseen;
+        t->left_out[REPLAYING_NO_DATA] += o.accounting;
+        t->left_out[REPLAYING_UNSEEN] += unseen;
         if (want != LS_UNDECIDED && !unseen) {
             ok = ls_replay_predict(&setup, &o, gradients, arena, &p, &err) == LS_OK && p.verdict == want;
             if (!ok)

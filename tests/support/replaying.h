@@ -9,13 +9,14 @@
     X(REFUSED, "refused at set-up: no program exists")                                                                            \
     X(UNDECIDED, "check has no verdict")                                                                                          \
     X(OTHERS, "the run is of thousands of ranks: replayed on fewer")                                                              \
-    X(NO_DATA, "the model does not fit: order and bytes only, a wrong gradient is not seen")
+    X(NO_DATA, "runs of models that do not fit: order and bytes only")                                                             \
+    X(UNSEEN, "of those, with gradients that are wrong: not seen")
 #define REPLAYING_ENUM(id, text) REPLAYING_##id,
 enum replaying_left_out { REPLAYING_LEFT_OUT(REPLAYING_ENUM) REPLAYING_LEFT_OUT_COUNT };
 
 struct replaying {
     size_t seen[LS_VERDICT_COUNT], refused, schedules, gradients, faults, elements;
-    size_t files[LS_VERDICT_COUNT], unseen[LS_VERDICT_COUNT]; /* scenario files by check's verdict; NO_DATA hides that of so many */
+    size_t files[LS_VERDICT_COUNT];  /* scenario files by check's verdict */
     size_t left_out[REPLAYING_LEFT_OUT_COUNT];
     enum ls_verdict last;            /* of the last run */
     size_t races, bounded, orders, unsupported; /* replaying_job: races compared, runs at L3, those where the order of starts matters */

@@ -2,25 +2,51 @@
  * streams get pointers.
  *
  *   gather   copy_in puts this rank's rows of every parameter of the unit into its part of the buffer, the all_gather fills in
- *            the others', copy_out lays each parameter's rows together in its unsharded storage
+ *            the others', copy_out lays each parameter's rows together in its unsharded storage, block by block
  *   reduce   copy_in lays the gradients out as [rank][parameter][rows of that rank], the reduce_scatter leaves this rank's rows;
  *            they become the sharded gradient, or are added to it, after an all_reduce over replicas where there are some */
 #include "engine/run/internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const struct ls_engine_setup *setup_of(const struct ls_rank *r) { return r->e->setup; }
 static struct ls_stream *stream_of(struct ls_rank *r, unsigned stream) { return r->device->ops->stream(r->device, stream); }
 
+size_t ls_param_ranks(const struct ls_engine_setup *s, uint32_t param)
+{
+    return s->param[param].unit == LS_NO_ID ? 1 : s->unit[s->param[param].unit].shard;
+}
+
+size_t ls_param_place(const struct ls_engine_setup *s, uint32_t param, uint32_t rank)
+{
+    return s->param[param].unit == LS_NO_ID ? 0 : rank / s->unit[s->param[param].unit].apart % ls_param_ranks(s, param);
+}
+
+static uint64_t rows_per_rank(const struct ls_engine_setup *s, uint32_t param)
+{
+    uint64_t rows = s->param[param].rows;
+    size_t ranks = ls_param_ranks(s, param);
+    return rows / ranks + (rows % ranks != 0);
+}
+
 uint64_t ls_param_padded(const struct ls_engine_setup *s, uint32_t param)
 {
+    return s->param[param].blocks * rows_per_rank(s, param) * s->param[param].row;
+}
+
+struct ls_param_cut ls_param_cut(const struct ls_engine_setup *s, uint32_t param, uint32_t rank, bool whole)
+{
     const struct ls_engine_param *p = &s->param[param];
-    size_t ranks = p->unit == LS_NO_ID ? 1 : s->shard;
-    return (p->rows / ranks + (p->rows % ranks != 0)) * p->row;
+    uint64_t rows = rows_per_rank(s, param), first = whole ? 0 : ls_param_place(s, param, rank) * rows;
+    uint64_t left = first < p->rows ? p->rows - first : 0;
+    rows *= whole ? ls_param_ranks(s, param) : 1;
+    return (struct ls_param_cut){ .first = (rank % p->parts * p->blocks * p->rows + first) * p->row, .run = rows * p->row,
+                                  .block = p->rows * p->row, .valid = (left < rows ? left : rows) * p->row };
 }
 
 static uint64_t padded(const struct ls_rank *r, uint32_t param) { return ls_param_padded(setup_of(r), param); }
-static size_t place_in_shard(const struct ls_rank *r) { return r->number % setup_of(r)->shard; }
+static size_t ranks_of(const struct ls_rank *r, uint32_t param) { return ls_param_ranks(setup_of(r), param); }
 static uint32_t param_of(const struct ls_rank *r, uint32_t name) { return name < r->e->names ? r->e->param_of_name[name] : LS_NO_ID; }
 static uint32_t unit_of(const struct ls_rank *r, const struct ls_op *op)
 {
@@ -79,6 +105,22 @@ static void flush_moves(struct ls_rank *r, struct ls_stream *s, int64_t tag)
     r->moves.count = 0;
 }
 
+/* Between a parameter gathered by `pieces` ranks and what one of them holds of it, of `n` elements: a run of each block. */
+static void add_piece(struct ls_rank *r, uint32_t param, struct ls_tensor whole, struct ls_tensor piece, size_t k, size_t pieces, uint64_t n, bool gather)
+{
+    uint64_t blocks = setup_of(r)->param[param].blocks, run = n / blocks;
+    whole.elements = piece.elements = run;
+    for (uint64_t b = 0; b < blocks; b++) {
+        struct ls_tensor w = whole, p = piece;
+        w.offset_bytes += (b * pieces + k) * run * ls_dtype_bytes(w.dtype);
+        p.offset_bytes += b * run * ls_dtype_bytes(p.dtype);
+        if (gather)
+            add_move(r, w, p, false);
+        else
+            add_move(r, p, w, false);
+    }
+}
+
 /* The parameters as they start. */
 enum ls_code data_open(struct ls_rank *r, struct ls_error *err)
 {
@@ -89,7 +131,7 @@ enum ls_code data_open(struct ls_rank *r, struct ls_error *err)
     r->param = LS_NEW(&r->e->arena, struct param_data, s->params + 1);
     for (uint32_t p = 0; p < s->params && rc == LS_OK; p++) {
         const struct ls_engine_param *q = &s->param[p];
-        uint64_t n = padded(r, p), per = q->row ? n / q->row : 0, first = q->unit == LS_NO_ID ? 0 : place_in_shard(r) * per;
+        uint64_t n = padded(r, p), per = rows_per_rank(s, p), first = ls_param_place(s, p, r->number) * per;
         uint64_t rows = first >= q->rows ? 0 : q->rows - first < per ? q->rows - first : per;
         rc = take(r, stream, n * ls_dtype_bytes(q->dtype), LS_CATEGORY_SHARDED, &r->param[p].shard, err);
         if (rc != LS_OK)
@@ -108,7 +150,7 @@ enum ls_code data_open(struct ls_rank *r, struct ls_error *err)
             continue;
         const struct ls_groups *g = &r->e->job->comm[op->comm];
         uint32_t at = g->group[r->number];
-        r->unit[u].small |= at != LS_NO_ID && g->first[at + 1] - g->first[at] < s->shard;
+        r->unit[u].small |= at != LS_NO_ID && g->first[at + 1] - g->first[at] < s->unit[u].shard;
     }
     return rc;
 }
@@ -144,17 +186,17 @@ static enum ls_code keep_small(struct ls_rank *r, size_t op, uint32_t param, str
 {
     const struct ls_op *o = r->op[op].op, *next = next_gather(r, op, o->unit);
     const struct ls_engine_param *p = &setup_of(r)->param[param];
-    if (!next || group_size(r, next->comm) >= setup_of(r)->shard)
+    size_t pieces = next ? group_size(r, next->comm) : 0;
+    if (!next || pieces >= ranks_of(r, param))
         return LS_OK;
-    uint64_t n = padded(r, param) * setup_of(r)->shard / group_size(r, next->comm);
+    uint64_t n = padded(r, param) * ranks_of(r, param) / pieces;
     struct ls_stream *s = stream_of(r, o->stream);
     give(r, s, &r->param[param].small);
     enum ls_code rc = take(r, s, n * ls_dtype_bytes(p->compute), LS_CATEGORY_SHARDED, &r->param[param].small, err);
     if (rc != LS_OK)
         return rc;
-    struct ls_tensor from = whole(r->param[param].full, n, p->compute);
-    from.offset_bytes = r->e->job->comm[next->comm].member[r->number] * n * ls_dtype_bytes(p->compute);
-    add_move(r, whole(r->param[param].small, n, p->compute), from, false);
+    add_piece(r, param, whole(r->param[param].full, n, p->compute), whole(r->param[param].small, n, p->compute),
+              r->e->job->comm[next->comm].member[r->number], pieces, n, false);
     flush_moves(r, s, LS_NO_TAG);
     return LS_OK;
 }
@@ -240,8 +282,8 @@ static void gather_in(struct ls_rank *r, size_t op, uint32_t unit)
     for (size_t i = 0; i < u->params; i++) {
         const struct ls_engine_param *p = &setup_of(r)->param[u->param[i]];
         struct param_data *v = &r->param[u->param[i]];
-        bool small = d->pieces < setup_of(r)->shard;
-        uint64_t n = small ? padded(r, u->param[i]) * setup_of(r)->shard / d->pieces : padded(r, u->param[i]);
+        bool small = d->pieces < u->shard;
+        uint64_t n = small ? padded(r, u->param[i]) * u->shard / d->pieces : padded(r, u->param[i]);
         struct ls_tensor to = { out, at, n, p->compute }, from = whole(small ? v->small : v->shard, n, small ? p->compute : p->dtype);
         if (from.of) /* a program with a fault may gather what it never kept */
             add_move(r, to, from, false);
@@ -253,12 +295,12 @@ static void gather_out(struct ls_rank *r, uint32_t unit)
 {
     const struct ls_engine_unit *u = &setup_of(r)->unit[unit];
     struct unit_data *d = &r->unit[unit];
-    bool alone = setup_of(r)->shard == 1 && !d->gathered;
+    bool alone = u->shard == 1 && !d->gathered;
     uint64_t first = 0;
     for (size_t i = 0; i < u->params; i++) {
         const struct ls_engine_param *p = &setup_of(r)->param[u->param[i]];
         struct param_data *v = &r->param[u->param[i]];
-        uint64_t all = padded(r, u->param[i]) * setup_of(r)->shard;
+        uint64_t all = padded(r, u->param[i]) * u->shard;
         if (!v->full)
             continue;
         if (alone) {
@@ -269,8 +311,8 @@ static void gather_out(struct ls_rank *r, uint32_t unit)
             continue;
         uint64_t n = all / d->pieces, bytes = n * ls_dtype_bytes(p->compute);
         for (size_t k = 0; k < d->pieces; k++)
-            add_move(r, (struct ls_tensor){ v->full, k * bytes, n, p->compute },
-                     (struct ls_tensor){ d->gathered, k * d->piece_bytes + first, n, p->compute }, false);
+            add_piece(r, u->param[i], whole(v->full, n, p->compute), (struct ls_tensor){ d->gathered, k * d->piece_bytes + first, n, p->compute },
+                      k, d->pieces, n, true);
         first += bytes;
     }
 }
@@ -300,12 +342,12 @@ static uint64_t payload_shard(const struct ls_rank *r, const struct ls_payload *
     return n;
 }
 
-static void reduce_in(struct ls_rank *r, size_t op)
+static void reduce_in(struct ls_rank *r, size_t op, uint32_t unit)
 {
     const struct ls_op *o = r->op[op].op;
     const struct ls_payload *p = payload_of(r, o);
     struct ls_storage *in = newest(r, o, true);
-    size_t shard = setup_of(r)->shard;
+    size_t shard = setup_of(r)->unit[unit].shard;
     uint64_t row = payload_shard(r, p);
     if (!in)
         return;
@@ -318,8 +360,7 @@ static void reduce_in(struct ls_rank *r, size_t op)
         enum ls_dtype from = setup_of(r)->param[q].grad;
         struct ls_storage *grad = r->param[q].grad;
         for (size_t k = 0; k < shard; k++) /* zeros where there is no gradient */
-            add_move(r, (struct ls_tensor){ in, (k * row + at) * size, n, dtype },
-                     (struct ls_tensor){ grad, k * n * ls_dtype_bytes(from), n, from }, false);
+            add_piece(r, q, whole(grad, n, from), (struct ls_tensor){ in, (k * row + at) * size, n, dtype }, k, shard, n, false);
         at += n;
     }
     struct ls_stream *s = stream_of(r, o->stream);
@@ -373,7 +414,7 @@ static uint32_t buffer_of(const struct ls_rank *r, const struct ls_storage *s)
 }
 
 /* The result of a reduction becomes, or is added to, what the optimizer will see; or the partial sum of the replica. */
-static enum ls_code reduced(struct ls_rank *r, size_t op, struct ls_error *err)
+static enum ls_code reduced(struct ls_rank *r, size_t op, uint32_t unit, struct ls_error *err)
 {
     const struct ls_op *o = r->op[op].op;
     const struct ls_payload *p = payload_of(r, o);
@@ -384,7 +425,7 @@ static enum ls_code reduced(struct ls_rank *r, size_t op, struct ls_error *err)
         return LS_OK;
     uint64_t row = payload_shard(r, p), at = 0;
     enum ls_dtype dtype = o->kind == LS_OP_COPY_OUT ? reduce_dtype(r, op, out, row) : (enum ls_dtype)o->dtype;
-    bool partial = setup_of(r)->hybrid && o->kind != LS_OP_ALL_REDUCE, early = !partial && freed_early(r, op, buffer_of(r, out));
+    bool partial = setup_of(r)->unit[unit].hybrid && o->kind != LS_OP_ALL_REDUCE, early = !partial && freed_early(r, op, buffer_of(r, out));
     for (size_t i = 0; i < p->count && rc == LS_OK; i++) {
         uint32_t q = param_of(r, p->items[i]);
         uint64_t n = padded(r, q);
@@ -429,10 +470,29 @@ static void overwrite_gradients(struct ls_rank *r, const struct ls_op *o)
 {
     const struct ls_payload *p = payload_of(r, o);
     for (size_t i = 0; i < p->count; i++) {
-        struct param_data *q = &r->param[param_of(r, p->items[i])];
+        uint32_t param = param_of(r, p->items[i]);
+        struct param_data *q = &r->param[param];
         drop(r, stream_of(r, o->stream), &q->reduced);
         drop(r, stream_of(r, o->stream), &q->partial);
+        if (setup_of(r)->param[param].local)
+            give(r, stream_of(r, o->stream), &q->grad);
     }
+}
+
+/* A factor of the step's own, on whatever it will find. */
+static enum ls_code scale_gradients(struct ls_rank *r, const struct ls_op *o, struct ls_error *err)
+{
+    const struct ls_payload *p = payload_of(r, o);
+    enum ls_code rc = LS_OK;
+    assert(r->math->ops->scale && "a program that this mathematics does not compute");
+    for (size_t i = 0; i < p->count && rc == LS_OK; i++) {
+        uint32_t q = param_of(r, p->items[i]);
+        struct ls_tensor of[2] = { ls_rank_shard_grad(r, q), ls_rank_partial(r, q) };
+        for (size_t k = 0; k < 2 && rc == LS_OK; k++)
+            if (of[k].of)
+                rc = r->math->ops->scale(r->math, stream_of(r, o->stream), of[k], o->factor, err);
+    }
+    return rc;
 }
 
 /* zero_grad(set_to_none) */
@@ -458,6 +518,8 @@ static enum ls_code compute(struct ls_rank *r, size_t op, struct ls_error *err)
         step |= (call.kernel->what == LS_KERNEL_OPTIMIZER || call.kernel->what == LS_KERNEL_LEFT_OUT) && !ls_op_gives_nothing(o);
         rc = r->math->ops->issue(r->math, &call, err);
     }
+    if (rc == LS_OK && r->math && o->pass == LS_PASS_OPT && o->payload != LS_NO_ID && o->factor.num)
+        rc = scale_gradients(r, o, err);
     if (step)
         drop_gradients(r, o);
     if (o->pass == LS_PASS_B && ls_op_gives_nothing(o))
@@ -482,13 +544,13 @@ enum ls_code data_local(struct ls_rank *r, size_t op, struct ls_error *err)
     else if (unit != LS_NO_ID && o->payload == LS_NO_ID)
         gather_out(r, unit);
     else if (unit != LS_NO_ID && o->kind == LS_OP_COPY_IN)
-        reduce_in(r, op);
+        reduce_in(r, op, unit);
     else if (unit != LS_NO_ID) {
         struct ls_storage *in = newest(r, o, false), *out = newest(r, o, true);
         if (in && out)
             add_move(r, whole(out, out->bytes, LS_DTYPE_U8), whole(in, out->bytes, LS_DTYPE_U8), false);
         flush_moves(r, stream_of(r, o->stream), LS_NO_TAG);
-        rc = reduced(r, op, err);
+        rc = reduced(r, op, unit, err);
     }
     flush_moves(r, stream_of(r, o->stream), (int64_t)op);
     return rc;
@@ -558,7 +620,7 @@ enum ls_code data_after(struct ls_rank *r, size_t op, const struct ls_comm_call 
 {
     const struct ls_op *o = r->op[op].op;
     if (unit_of(r, o) != LS_NO_ID && (o->kind == LS_OP_REDUCE_SCATTER || o->kind == LS_OP_ALL_REDUCE))
-        return reduced(r, op, err);
+        return reduced(r, op, unit_of(r, o), err);
     if (is_used_map(r, o))
         used_map_out(r, call);
     else if (!is_bucket(r, o) && is_scalar(o) && r->math) {
@@ -574,7 +636,7 @@ struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param)
     const struct ls_engine_param *p = &setup_of(r)->param[param];
     if (p->unit == LS_NO_ID)
         return whole(r->param[param].shard, padded(r, param), p->dtype);
-    return r->param[param].full ? whole(r->param[param].full, padded(r, param) * setup_of(r)->shard, p->compute)
+    return r->param[param].full ? whole(r->param[param].full, padded(r, param) * ranks_of(r, param), p->compute)
                                 : (struct ls_tensor){ 0 };
 }
 
@@ -586,7 +648,7 @@ struct ls_tensor ls_rank_shard(const struct ls_rank *r, uint32_t param)
 enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *out, struct ls_error *err)
 {
     const struct ls_engine_param *p = &setup_of(r)->param[param];
-    uint64_t n = padded(r, param) * (p->unit == LS_NO_ID ? 1 : setup_of(r)->shard);
+    uint64_t n = padded(r, param) * ranks_of(r, param);
     struct ls_stream *s = stream_of(r, 0);
     enum ls_code rc = LS_OK;
     if (!r->param[param].grad) {
@@ -600,6 +662,11 @@ enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *o
     return rc;
 }
 
-struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param) { return r->param[param].reduced.t; }
+struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param)
+{
+    const struct ls_engine_param *p = &setup_of(r)->param[param];
+    struct ls_storage *grad = r->param[param].grad;
+    return !p->local ? r->param[param].reduced.t : grad ? whole(grad, padded(r, param), p->grad) : (struct ls_tensor){ 0 };
+}
 struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param) { return r->param[param].partial.t; }
 struct ls_device *ls_rank_device(const struct ls_rank *r) { return r->device; }

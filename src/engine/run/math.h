@@ -26,25 +26,33 @@
 struct ls_rank;
 struct ls_math;
 
-/* A parameter as the engine holds it. Dim 0 is cut into ceil(rows / shard) rows per rank, the last ones zero-padded. */
+/* A parameter as the engine holds it: `parts` equal parts, of which a rank has one (rank % parts says which: experts), each of
+ * `blocks` blocks of rows x row elements. Every block is cut among the ranks of the unit into ceil(rows / ranks) rows each, the last
+ * ones zero-padded; several blocks (dim 1 is cut) evenly. Most parameters are one part of one block, cut along dim 0. */
 struct ls_engine_param {
     uint32_t name;               /* name id */
-    uint32_t unit;               /* index into units, or LS_NO_ID: in no unit, whole on every rank */
-    uint64_t rows, row;          /* rows of dim 0; elements of one row */
+    uint32_t unit;               /* index into units, or LS_NO_ID: in no unit, the part whole on every rank that has it */
+    uint32_t parts;
+    uint64_t blocks, rows, row;  /* rows 0: an alias of another entry */
     enum ls_dtype dtype;         /* sharded */
     enum ls_dtype compute;       /* gathered and computed in */
     enum ls_dtype grad;          /* of .grad of the unsharded parameter: the reduce dtype where there is one */
     bool trains;
+    bool local;                  /* no reduction carries its gradient: the step finds what has accumulated on this rank */
 };
-struct ls_engine_unit { uint32_t name; const uint32_t *param; size_t params; }; /* parameters in buffer order */
+struct ls_engine_unit {
+    uint32_t name;
+    const uint32_t *param; size_t params; /* in buffer order */
+    size_t shard, apart;         /* so many ranks share it, each `apart` from the next: rank / apart % shard is a rank's place */
+    bool hybrid;                 /* reductions are completed over replicas (all_reduce) */
+};
 
 struct ls_engine_setup {
     const struct ls_job *job;
     const struct ls_engine_param *param; size_t params; /* index = that of the model; tied aliases: as their canonical entry */
     const struct ls_engine_unit *unit; size_t units;
-    size_t shard;                /* ranks that share a unit's parameters; rank % shard is the place among them */
+    size_t shard;                /* ranks of dp_shard: what units of experts do not differ in */
     bool buckets;                /* gradients of parameters in no unit are all-reduced together (DDP); nothing is sharded */
-    bool hybrid;                 /* reductions are completed over replicas (all_reduce) */
     bool mean;                   /* the gradient wanted is the mean over ranks, else the sum */
     const uint32_t *sample;      /* [segment][rank], or NULL: which description of a batch a round holds */
     const void *model;           /* for the math: what it was made from */
@@ -65,11 +73,14 @@ struct ls_math_ops {
     enum ls_code (*open)(struct ls_math **out, const struct ls_engine_setup *setup, uint32_t rank, struct ls_device *device,
                          void *context, struct ls_error *err);
     void (*close)(struct ls_math *m);
-    /* The initial value of a parameter's shard (all of it where no unit owns it), appended to the stream. */
+    /* The initial value of a parameter's shard (all of the part where no unit owns it), appended to the stream: rows
+     * [first_row, first_row + rows) of every block. */
     enum ls_code (*init)(struct ls_math *m, struct ls_stream *s, uint32_t param, struct ls_tensor shard, uint64_t first_row,
                          uint64_t rows, struct ls_error *err);
     enum ls_code (*round)(struct ls_math *m, struct ls_rank *rank, uint32_t segment, struct ls_error *err); /* a round begins */
     enum ls_code (*issue)(struct ls_math *m, const struct ls_math_call *call, struct ls_error *err);
+    /* Multiplies what is in a gradient, where a program's step does so by a factor of its own. NULL: no such programs. */
+    enum ls_code (*scale)(struct ls_math *m, struct ls_stream *s, struct ls_tensor gradient, struct ls_ratio factor, struct ls_error *err);
     /* A collective of scalars, told by its payload's name: "grad norm", a metric ("loss"), "uniform execution". Appends what this
      * rank contributes (f32), and what is done with the result. */
     enum ls_code (*scalar)(struct ls_math *m, struct ls_rank *rank, struct ls_stream *s, const struct ls_op *op, bool result,
@@ -87,10 +98,10 @@ extern const struct ls_math_ops ls_math_symbolic;
 
 /* What a rank holds, at this point of its program. `of` is NULL where there is nothing. The tensors stay valid for work appended
  * to any stream in this call. */
-struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param);        /* unsharded, padded to shard * ceil(rows / shard) rows */
+struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param);        /* unsharded, blocks padded to a multiple of the ranks */
 struct ls_tensor ls_rank_shard(const struct ls_rank *r, uint32_t param);
 LS_MUST_USE enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *out, struct ls_error *err); /* made of zeros if there is none */
-struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /* reduced */
+struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /* reduced; of a local parameter, accumulated */
 /* buckets: what the step finds in .grad, reduced and not; s: the stream of the step. And how many ranks had a gradient for it, one
  * i32, where ranks tell each other: 0, and torch passes the parameter over. */
 struct ls_tensor ls_rank_step_grad(struct ls_rank *r, uint32_t param, struct ls_stream *s);
@@ -98,5 +109,11 @@ struct ls_tensor ls_rank_used(const struct ls_rank *r, uint32_t param);
 struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param);     /* hybrid: reduced among its shards, not yet over replicas */
 struct ls_device *ls_rank_device(const struct ls_rank *r);
 uint64_t ls_param_padded(const struct ls_engine_setup *s, uint32_t param); /* elements per rank */
+size_t ls_param_ranks(const struct ls_engine_setup *s, uint32_t param);    /* that share the rank's part; 1 in no unit */
+size_t ls_param_place(const struct ls_engine_setup *s, uint32_t param, uint32_t rank); /* among them */
+/* Which elements of a parameter lie where: element i of a rank's shard, or of what it gathers, is element first + i / run * block +
+ * i % run of the parameter, if i % run < valid, else padding. */
+struct ls_param_cut { uint64_t first, run, block, valid; };
+struct ls_param_cut ls_param_cut(const struct ls_engine_setup *s, uint32_t param, uint32_t rank, bool whole);
 
 #endif

@@ -52,13 +52,15 @@ LS_MUST_USE enum ls_code ls_engine_run(const struct ls_engine_setup *setup, cons
 void ls_program_memory(const struct ls_job *job, uint32_t rank, const bool *taken, struct ls_memory *out);
 
 /* ls_math_symbolic's context, one for all ranks. Share (rank, microbatch, step) of a parameter's gradient is a known pattern of
- * small integers; or, for one share alone, 1 for that share and 0 for all others, so that what arrives is its coefficient. */
-/* Where any number of microbatches is allowed, segments share a label. */
-struct ls_share { uint32_t rank, segment, microbatch, step; size_t times; };
+ * small integers; or, for one share alone, 1 for that share and 0 for all others, so that what arrives is its coefficient.
+ *   segment  where any number of microbatches is allowed, segments share a label
+ *   part     of the parameter that it is for: a rank's experts see the samples of its whole group, so that a sample has shares in all
+ *            parts, made by other ranks */
+struct ls_share { uint32_t rank, segment, microbatch, step, part; size_t times; };
 struct ls_symbolic_problem {
     bool present;
     uint32_t param, rank, step;  /* the first wrong one: by rank, then step, then order in the optimizer's payload */
-    uint64_t element;            /* of the parameter */
+    uint64_t element;            /* of the parameter, over all its parts */
     double found, expected;
 };
 struct ls_symbolic_shares;
@@ -71,7 +73,8 @@ struct ls_symbolic {
     size_t parameters;                  /* out: elements of gathered parameters compared */
     struct ls_symbolic_shares *shares;  /* private */
 };
-/* The shares that a job's programs produce for a parameter until a step, by rank, then program order. Owned by the arena. */
-size_t ls_job_shares(const struct ls_engine_setup *s, uint32_t param, uint32_t step, struct ls_arena *arena, struct ls_share **out);
+/* The shares that a job's programs produce in a step for what `rank` has of a parameter, by producing rank, then program order. Owned by
+ * the arena. */
+size_t ls_job_shares(const struct ls_engine_setup *s, uint32_t param, uint32_t rank, uint32_t step, struct ls_arena *arena, struct ls_share **out);
 
 #endif

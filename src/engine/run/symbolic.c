@@ -8,9 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every share that the programs make, by parameter and step; made when the first rank opens. */
-struct param_shares { LS_VEC(struct ls_share) at; };
-struct ls_symbolic_shares { size_t users, params; struct param_shares *param; size_t most; LS_VEC(bool) taken; /* by step: by some rank */ };
+/* Every share that the programs make, by part of a parameter, and who has taken which step; made when the first rank opens. */
+struct part_shares { LS_VEC(struct ls_share) at; };
+struct ls_symbolic_shares {
+    size_t users, parts;
+    size_t *first;               /* [params] of its parts */
+    struct part_shares *part;
+    size_t most;                 /* of one part */
+    LS_VEC(bool) taken;          /* [steps][ranks] */
+};
 
 struct symbolic {
     struct ls_math m;            /* first */
@@ -23,6 +29,18 @@ struct symbolic {
     bool noted;
     double found;
 };
+
+/* Whose samples a gradient is of: those of the rank, or of its group (op.sources). */
+struct sources { const uint32_t *rank; size_t count; };
+
+static struct sources sources_of(const struct ls_job *job, const struct ls_op *o, const uint32_t *rank)
+{
+    if (o->sources == LS_NO_COMM)
+        return (struct sources){ rank, 1 };
+    const struct ls_groups *g = &job->comm[o->sources];
+    uint32_t at = g->group[*rank];
+    return (struct sources){ &g->rank[g->first[at]], g->first[at + 1] - g->first[at] };
+}
 
 static void each_share(const struct ls_engine_setup *s, uint32_t rank,
                        void (*see)(void *context, uint32_t param, struct ls_share share), void *context, struct ls_symbolic_shares *steps)
@@ -39,23 +57,31 @@ static void each_share(const struct ls_engine_setup *s, uint32_t rank,
                 const struct ls_kernel *kernel = &t->kernel.at[n];
                 opt |= kernel->what == LS_KERNEL_OPTIMIZER;
                 out |= kernel->what == LS_KERNEL_LEFT_OUT;
-                if (kernel->what == LS_KERNEL_ACCUMULATE)
-                    see(context, kernel->statement, (struct ls_share){ rank, (uint32_t)i, o->microbatch, step, 1 });
+                struct sources of = sources_of(s->job, o, &rank);
+                for (size_t m = 0; m < of.count && kernel->what == LS_KERNEL_ACCUMULATE; m++)
+                    see(context, kernel->statement, (struct ls_share){ of.rank[m], (uint32_t)i, o->microbatch, step,
+                                                                       rank % s->param[kernel->statement].parts, 1 });
             }
-            while (steps && (opt || out) && steps->taken.count <= step)
+            while (steps && (opt || out) && steps->taken.count < (step + 1) * s->job->ranks)
                 ls_push(&steps->taken, false);
             if (steps && opt)
-                steps->taken.at[step] = true;
+                steps->taken.at[step * s->job->ranks + rank] = true;
             step += opt || out;
         }
+}
+
+static bool same_share(const struct ls_share *a, const struct ls_share *b)
+{
+    return a->rank == b->rank && a->segment == b->segment && a->microbatch == b->microbatch && a->step == b->step && a->part == b->part;
 }
 
 static void collect(void *context, uint32_t param, struct ls_share share)
 {
     struct ls_symbolic_shares *x = context;
-    struct param_shares *p = &x->param[param];
-    for (size_t i = p->at.count; i-- > 0 && p->at.at[i].rank == share.rank;)
-        if (p->at.at[i].segment == share.segment && p->at.at[i].microbatch == share.microbatch && p->at.at[i].step == share.step) {
+    struct part_shares *p = &x->part[x->first[param] + share.part];
+    const bool grouped = x->first[param + 1] - x->first[param] > 1; /* else equal shares come in a row */
+    for (size_t i = p->at.count; i-- > 0 && (grouped || p->at.at[i].rank == share.rank);)
+        if (same_share(&p->at.at[i], &share)) {
             p->at.at[i].times++;
             return;
         }
@@ -66,10 +92,13 @@ static void collect(void *context, uint32_t param, struct ls_share share)
 static struct ls_symbolic_shares *shares_make(const struct ls_engine_setup *s)
 {
     struct ls_symbolic_shares *x = calloc(1, sizeof *x);
-    struct param_shares *p = calloc(s->params + 1, sizeof *p);
+    size_t *first = calloc(s->params + 1, sizeof *first);
+    for (size_t i = 0; first && i < s->params; i++)
+        first[i + 1] = first[i] + s->param[i].parts;
+    struct part_shares *p = first ? calloc(first[s->params] + 1, sizeof *p) : NULL;
     if (!x || !p)
         ls_out_of_memory(sizeof *x);
-    *x = (struct ls_symbolic_shares){ .params = s->params, .param = p };
+    *x = (struct ls_symbolic_shares){ .parts = first[s->params], .first = first, .part = p };
     for (uint32_t r = 0; r < s->job->ranks; r++)
         each_share(s, r, collect, x, x);
     return x;
@@ -77,21 +106,28 @@ static struct ls_symbolic_shares *shares_make(const struct ls_engine_setup *s)
 
 static void shares_free(struct ls_symbolic_shares *x)
 {
-    for (size_t i = 0; i < x->params; i++)
-        ls_vec_release(&x->param[i].at);
+    for (size_t i = 0; i < x->parts; i++)
+        ls_vec_release(&x->part[i].at);
     ls_vec_release(&x->taken);
-    free(x->param);
+    free(x->part);
+    free(x->first);
     free(x);
 }
 
-size_t ls_job_shares(const struct ls_engine_setup *s, uint32_t param, uint32_t step, struct ls_arena *arena, struct ls_share **out)
+static const struct part_shares *shares_of(const struct ls_symbolic_shares *x, const struct ls_engine_setup *s, uint32_t param, uint32_t rank)
+{
+    return &x->part[x->first[param] + rank % s->param[param].parts];
+}
+
+size_t ls_job_shares(const struct ls_engine_setup *s, uint32_t param, uint32_t rank, uint32_t step, struct ls_arena *arena, struct ls_share **out)
 {
     struct ls_symbolic_shares *x = shares_make(s);
+    const struct part_shares *p = shares_of(x, s, param, rank);
     size_t n = 0;
-    *out = LS_NEW(arena, struct ls_share, x->param[param].at.count + 1);
-    for (size_t i = 0; i < x->param[param].at.count; i++)
-        if (x->param[param].at.at[i].step == step)
-            (*out)[n++] = x->param[param].at.at[i];
+    *out = LS_NEW(arena, struct ls_share, p->at.count + 1);
+    for (size_t i = 0; i < p->at.count; i++)
+        if (p->at.at[i].step == step)
+            (*out)[n++] = p->at.at[i];
     shares_free(x);
     return n;
 }
@@ -107,8 +143,7 @@ static bool param_is_narrow(const struct ls_engine_param *p)
 static double share_value(const struct symbolic *x, uint32_t param, const struct ls_share *s, uint64_t element)
 {
     if (x->c->alone)
-        return s->rank == x->c->share.rank && s->segment == x->c->share.segment && s->microbatch == x->c->share.microbatch &&
-               s->step == x->c->share.step;
+        return same_share(s, &x->c->share);
     uint64_t h = ls_hash_mix(ls_hash_mix(ls_hash_mix(s->rank, (uint64_t)s->segment << 32 | s->microbatch), ls_hash_mix(s->step, param)), element);
     h = ls_hash_mix(h, x->setup->seed) >> 7;
     if (!param_is_narrow(&x->setup->param[param]))
@@ -122,26 +157,49 @@ static double param_value(uint32_t param, uint64_t element) /* exact in every fl
     return (double)(ls_hash_mix(param + 1u, element) % 127) - 63.0;
 }
 
-struct fill { struct ls_tensor to; const struct symbolic *x; uint32_t param; uint64_t first, count; struct ls_share share; };
+/* Element i as the parameter counts; false: padding. */
+static bool element_of(const struct ls_param_cut *c, uint64_t i, uint64_t *element)
+{
+    uint64_t block = i / c->run, at = i % c->run;
+    *element = c->first + block * c->block + at;
+    return at < c->valid;
+}
+
+struct fill { struct ls_tensor to; const struct symbolic *x; uint32_t param; struct ls_param_cut cut; struct ls_share share; };
 
 static void fill_param(void *args, struct ls_stream *s)
 {
     struct fill *f = args;
+    uint64_t e;
     (void)s;
-    for (uint64_t i = 0; i < f->count; i++)
-        ls_element_set((char *)f->to.of->at + f->to.offset_bytes, f->to.dtype, i, param_value(f->param, f->first + i));
+    for (uint64_t i = 0; i < f->to.elements; i++)
+        if (element_of(&f->cut, i, &e))
+            ls_element_set((char *)f->to.of->at + f->to.offset_bytes, f->to.dtype, i, param_value(f->param, e));
 }
 
 static void add_share(void *args, struct ls_stream *s)
 {
     struct fill *f = args;
     void *at = (char *)f->to.of->at + f->to.offset_bytes;
+    uint64_t e;
     (void)s;
-    for (uint64_t i = 0; i < f->count; i++)
-        ls_element_set(at, f->to.dtype, i, ls_element_get(at, f->to.dtype, i) + share_value(f->x, f->param, &f->share, i));
+    for (uint64_t i = 0; i < f->to.elements; i++)
+        if (element_of(&f->cut, i, &e))
+            ls_element_set(at, f->to.dtype, i, ls_element_get(at, f->to.dtype, i) + share_value(f->x, f->param, &f->share, e));
 }
 
-struct check { struct ls_tensor of; struct symbolic *x; uint32_t param; uint64_t count; };
+struct scaling { struct ls_tensor of; double factor; };
+
+static void scale_gradient(void *args, struct ls_stream *s)
+{
+    struct scaling *f = args;
+    void *at = (char *)f->of.of->at + f->of.offset_bytes;
+    (void)s;
+    for (uint64_t i = 0; i < f->of.elements; i++)
+        ls_element_set(at, f->of.dtype, i, ls_element_get(at, f->of.dtype, i) * f->factor);
+}
+
+struct check { struct ls_tensor of; struct symbolic *x; uint32_t param; struct ls_param_cut cut; };
 
 static void check_full(void *args, struct ls_stream *s)
 {
@@ -149,13 +207,15 @@ static void check_full(void *args, struct ls_stream *s)
     const void *at = (const char *)c->of.of->at + c->of.offset_bytes;
     (void)s;
     for (uint64_t i = 0; i < c->of.elements; i++) {
-        double want = i < c->count ? param_value(c->param, i) : 0.0;
+        uint64_t e;
+        double want = element_of(&c->cut, i, &e) ? param_value(c->param, e) : 0.0;
         c->x->parameters++;
         c->x->corrupted += !(ls_element_get(at, c->of.dtype, i) == want);
     }
 }
 
-struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t param, step; uint64_t first, count; bool nothing, own_scale; };
+struct compare { struct ls_tensor reduced, partial; struct symbolic *x; uint32_t param, step; struct ls_param_cut cut; uint64_t elements;
+                 bool nothing, own_scale; };
 
 static double value_at(const struct ls_tensor *t, uint64_t i)
 {
@@ -166,15 +226,18 @@ static void compare_gradient(void *args, struct ls_stream *stream)
 {
     struct compare *c = args;
     struct symbolic *x = c->x;
-    const struct param_shares *shares = &x->c->shares->param[c->param];
+    const struct part_shares *shares = shares_of(x->c->shares, x->setup, c->param, x->rank);
     double tolerance = param_is_narrow(&x->setup->param[c->param]) ? 0x1.8p-7 : 0x1p-18; /* of two bytes: several roundings; one share of 24 is more */
     (void)stream;
-    for (uint64_t i = 0; i < c->count; i++) {
+    for (uint64_t i = 0; i < c->elements; i++) {
+        uint64_t e;
+        if (!element_of(&c->cut, i, &e))
+            continue;
         double want = 0.0, found = c->nothing ? 0.0 : value_at(&c->reduced, i) + value_at(&c->partial, i);
         found /= c->own_scale ? x->rank + 2.0 : 1.0; /* as check/gradient.h */
         for (size_t k = 0; k < shares->at.count; k++)
             if (shares->at.at[k].step == c->step)
-                want += (double)shares->at.at[k].times * share_value(x, c->param, &shares->at.at[k], c->first + i);
+                want += (double)shares->at.at[k].times * share_value(x, c->param, &shares->at.at[k], e);
         if (x->setup->mean)
             want /= (double)x->setup->job->ranks;
         if (x->c->alone && i == 0 && c->param == x->c->param && x->rank == x->c->rank && c->step == x->c->step) {
@@ -184,7 +247,7 @@ static void compare_gradient(void *args, struct ls_stream *stream)
         x->gradients++;
         if (fabs(found - want) <= tolerance * want || x->problem.present)
             continue;
-        x->problem = (struct ls_symbolic_problem){ true, c->param, x->rank, c->step, c->first + i, found, want };
+        x->problem = (struct ls_symbolic_problem){ true, c->param, x->rank, c->step, e, found, want };
     }
 }
 
@@ -229,10 +292,10 @@ static enum ls_code symbolic_init(struct ls_math *m, struct ls_stream *s, uint32
                                   uint64_t rows, struct ls_error *err)
 {
     struct symbolic *x = (struct symbolic *)m;
-    uint64_t row = x->setup->param[param].row;
-    struct fill f = { shard, x, param, first_row * row, rows * row, { 0 } };
+    struct fill f = { shard, x, param, ls_param_cut(x->setup, param, x->rank, false), { 0 } };
+    (void)first_row, (void)rows;
     (void)err;
-    if (f.count && shard.of->at)
+    if (f.cut.valid && shard.of->at)
         x->device->ops->launch(x->device, s, fill_param, &f, sizeof f, &shard.of, 1, LS_NO_TAG);
     return LS_OK;
 }
@@ -259,12 +322,22 @@ static void check_parameters(struct symbolic *x, const struct ls_math_call *call
             for (size_t i = 0; i < x->setup->unit[u].params; i++) {
                 uint32_t p = x->setup->unit[u].param[i];
                 struct ls_tensor full = ls_rank_full(call->rank, p);
-                struct check c = { full, x, p, x->setup->param[p].rows * x->setup->param[p].row };
+                struct check c = { full, x, p, ls_param_cut(x->setup, p, x->rank, true) };
                 if (full.of && full.of->at)
                     d->ops->launch(d, call->stream, check_full, &c, sizeof c, &full.of, 1, LS_NO_TAG);
             }
         }
     }
+}
+
+/* Has any rank with the same part of the parameter taken this step? */
+static bool is_taken(const struct symbolic *x, uint32_t param, uint32_t step)
+{
+    const size_t ranks = x->setup->job->ranks, parts = x->setup->param[param].parts;
+    for (size_t r = x->rank % parts; r < ranks; r += parts)
+        if (x->c->shares->taken.at[step * ranks + r])
+            return true;
+    return false;
 }
 
 static void check_step(struct symbolic *x, const struct ls_math_call *call)
@@ -273,18 +346,15 @@ static void check_step(struct symbolic *x, const struct ls_math_call *call)
     struct ls_device *d = ls_rank_device(call->rank);
     const struct ls_payload *p = &t->payload.at[call->op->payload];
     bool left_out = call->kernel->what == LS_KERNEL_LEFT_OUT;
-    for (size_t i = 0; i < p->count && (!left_out || x->c->shares->taken.at[x->step]); i++) {
+    for (size_t i = 0; i < p->count; i++) {
         uint32_t q = 0;
         while (q < x->setup->params && (x->setup->param[q].name != p->items[i] || !x->setup->param[q].rows))
             q++;
-        if (q == x->setup->params)
+        if (q == x->setup->params || (left_out && !is_taken(x, q, x->step)))
             continue;
-        const struct ls_engine_param *e = &x->setup->param[q];
-        uint64_t per = ls_param_padded(x->setup, q) / e->row, ranks = e->unit == LS_NO_ID ? 1 : x->setup->shard;
-        uint64_t first = x->rank % ranks * per, rows = first >= e->rows ? 0 : e->rows - first < per ? e->rows - first : per;
-        struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step, first * e->row, rows * e->row,
-                             left_out || ls_op_gives_nothing(call->op),
-                             call->op->symbol != LS_NO_ID };
+        struct compare c = { ls_rank_shard_grad(call->rank, q), ls_rank_partial(call->rank, q), x, q, x->step,
+                             ls_param_cut(x->setup, q, x->rank, false), ls_param_padded(x->setup, q),
+                             left_out || ls_op_gives_nothing(call->op), call->op->symbol != LS_NO_ID };
         struct ls_storage *uses[2] = { c.reduced.of, c.partial.of };
         if (ls_rank_shard(call->rank, q).of->at)
             d->ops->launch(d, call->stream, compare_gradient, &c, sizeof c, uses, 2, LS_NO_TAG);
@@ -300,13 +370,15 @@ static enum ls_code symbolic_issue(struct ls_math *m, const struct ls_math_call 
         check_parameters(x, call);
     switch ((enum ls_kernel_what)call->kernel->what) {
     case LS_KERNEL_ACCUMULATE: {
-        struct fill f = { .x = x, .param = call->kernel->statement, .share = { x->rank, x->segment, call->op->microbatch, x->step, 1 } };
+        struct fill f = { .x = x, .param = call->kernel->statement, .cut = ls_param_cut(x->setup, call->kernel->statement, x->rank, true) };
+        struct sources of = sources_of(x->setup->job, call->op, &x->rank);
         enum ls_code rc = ls_rank_grad(call->rank, f.param, &f.to, err);
         if (rc != LS_OK)
             return rc;
-        f.count = x->setup->param[f.param].rows * x->setup->param[f.param].row;
-        if (f.to.of->at)
+        for (size_t k = 0; k < of.count && f.to.of->at; k++) {
+            f.share = (struct ls_share){ of.rank[k], x->segment, call->op->microbatch, x->step, x->rank % x->setup->param[f.param].parts, 1 };
             d->ops->launch(d, call->stream, add_share, &f, sizeof f, &f.to.of, 1, LS_NO_TAG);
+        }
         return LS_OK;
     }
     case LS_KERNEL_OPTIMIZER:
@@ -320,6 +392,16 @@ static enum ls_code symbolic_issue(struct ls_math *m, const struct ls_math_call 
     case LS_KERNEL_LOSS_BACKWARD:
         break;
     }
+    return LS_OK;
+}
+
+static enum ls_code symbolic_scale(struct ls_math *m, struct ls_stream *s, struct ls_tensor gradient, struct ls_ratio factor, struct ls_error *err)
+{
+    struct ls_device *d = ((struct symbolic *)m)->device;
+    struct scaling f = { gradient, (double)factor.num / (factor.den ? factor.den : 1) };
+    (void)err;
+    if (gradient.of->at)
+        d->ops->launch(d, s, scale_gradient, &f, sizeof f, &gradient.of, 1, LS_NO_TAG);
     return LS_OK;
 }
 
@@ -369,5 +451,5 @@ static void symbolic_get(const struct ls_engine_setup *setup, void *context, uin
 
 const struct ls_math_ops ls_math_symbolic = {
     .name = "symbolic", .open = symbolic_open, .close = symbolic_close, .init = symbolic_init, .round = symbolic_round,
-    .issue = symbolic_issue, .scalar = symbolic_scalar, .give = symbolic_give, .get = symbolic_get,
+    .issue = symbolic_issue, .scale = symbolic_scale, .scalar = symbolic_scalar, .give = symbolic_give, .get = symbolic_get,
 };
