@@ -493,7 +493,10 @@ static void write_model(struct model *m, const char *name)
         nodes = m->tree[k].node.count > nodes ? m->tree[k].node.count : nodes;
     }
     const char *count = longest < 255 ? "byte" : "short", *node = nodes < 255 ? "byte" : "short";
-    ls_str_printf(m->out, "/* %s: %zu ranks, level L%d. Written by lockstep.\n", name, f->ranks, (int)m->run->level);
+    ls_str_add(m->out, "/* ");
+    for (const char *p = name; *p; p++) /* a scenario may be called anything */
+        ls_str_printf(m->out, p[0] == '*' && p[1] == '/' ? "%c " : "%c", *p);
+    ls_str_printf(m->out, ": %zu ranks, level L%d. Written by lockstep.\n", f->ranks, (int)m->run->level);
     ls_str_add(m->out, "   spin -a FILE && cc -O2 -DSAFETY -DNOREDUCE -o pan pan.c && ./pan -m1000000\n"
                        "   An invalid end state is a hang or a mismatch. */\n");
     write_ops(m);

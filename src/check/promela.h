@@ -4,7 +4,11 @@
  * along each sequence of choices and agreed values, counters of what was issued and what each stream has done, one `do` loop with an option
  * per kind of step. Every option is a d_step, so SPIN stores as many states as ls_explore counts when it is compiled without
  * partial-order reduction (pan -DNOREDUCE).
- * A state in which nothing can move although not everything is done is an invalid end state; the model has no other errors. */
+ * A state in which nothing can move although not everything is done is an invalid end state; the model has no other errors.
+ *
+ * Not exported: L3 (the model has no slots), a bounded run-ahead, several host threads of a rank (it has one place per rank), fused ops
+ * (they are done together), and what is no family: replicas that do not choose freely, or ranks that choose together (unroll.h).
+ * Exported is one run of the driver: what it decides, and how often, is fixed; so a plan may be unsafe whose model is safe. */
 #ifndef LS_CHECK_PROMELA_H
 #define LS_CHECK_PROMELA_H
 

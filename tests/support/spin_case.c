@@ -208,7 +208,7 @@ static enum outcome try_family(struct attempt *a)
 
 static enum outcome try_job(struct attempt *a)
 {
-    struct random_wish wish = { .p2p = true, .decide = true, .stop = a->random % 5 == 0, .mutations = 1 + (unsigned)(a->random / 5 % 4), .steps = 6 };
+    struct random_wish wish = { .p2p = true, .decide = true, .stop = a->random % 5 == 0, .mutations = 2 + 6 * (unsigned)(a->random / 5 % 2), .steps = 6 };
     struct job_builder b;
     struct ls_family f;
     random_job(&b, &wish, a->random);

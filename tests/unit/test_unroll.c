@@ -1,6 +1,8 @@
 /* Which run of a driver is unrolled, and for which sizes. What the families are good for: test_spin.c. */
 #include "check/unroll.h"
 
+#include "check/promela.h"
+#include "families.h"
 #include "scenario/scenario.h"
 
 #include <criterion/criterion.h>
@@ -99,4 +101,17 @@ Test(unroll, replicas_that_do_not_choose_freely_are_refused)
         cr_assert(strstr(err.text, "cannot be unrolled") && err.input.line > 0, "%s", err.text);
         close_plan(&p);
     }
+}
+
+Test(promela, a_name_does_not_end_its_comment)
+{
+    struct families x;
+    struct ls_run_options run = { .level = LS_L2 };
+    struct ls_str text = { 0 };
+    struct ls_error err = { 0 };
+    families_fsdp(&x, &(struct fsdp_like){ .ranks = 2, .layers = 1, .microbatches = 1 });
+    cr_assert_eq(ls_promela_write(&x.family, &run, "a */ b", &text, &err), LS_OK, "%s", err.text);
+    cr_assert_eq(strncmp(ls_str_text(&text), "/* a * / b: 2 ranks", 19), 0, "%.40s", ls_str_text(&text));
+    ls_str_release(&text);
+    families_release(&x);
 }
