@@ -104,7 +104,7 @@ uint64_t ls_train_bytes(const struct ls_train_case *c)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < s->params; i++) {
         const struct ls_engine_param *p = &s->param[i];
-        uint64_t shard = ls_param_padded(s, i), full = p->unit == LS_NO_ID ? 0 : shard * s->shard;
+        uint64_t shard = ls_param_padded(s, i), full = p->unit == LS_NO_ID ? 0 : shard * ls_param_ranks(s, i);
         bytes += shard * ls_dtype_bytes(p->dtype) + full * ls_dtype_bytes(p->compute);
         if (p->trains)
             bytes += (full ? full : shard) * ls_dtype_bytes(p->grad) + shard * (p->dtype == LS_DTYPE_F32 ? 2 : 3) * sizeof(float);

@@ -51,7 +51,7 @@ struct ls_engine_setup {
     const struct ls_job *job;
     const struct ls_engine_param *param; size_t params; /* index = that of the model; tied aliases: as their canonical entry */
     const struct ls_engine_unit *unit; size_t units;
-    size_t shard;                /* ranks of dp_shard: what units of experts do not differ in */
+    size_t shard;                /* ranks of dp_shard; units say by how many they are shared themselves */
     bool buckets;                /* gradients of parameters in no unit are all-reduced together (DDP); nothing is sharded */
     bool mean;                   /* the gradient wanted is the mean over ranks, else the sum */
     const uint32_t *sample;      /* [segment][rank], or NULL: which description of a batch a round holds */
