@@ -1,4 +1,4 @@
-/* Random scenarios, scenarios of the catalogue and trainings, run by several processes under mpirun: each sees what one process alone
+/* Random scenarios and jobs, scenarios of the catalogue and trainings, run by several processes under mpirun: each sees what one process alone
  * sees. */
 #include "replaying.h"
 #include "together.h"
@@ -22,6 +22,14 @@ int main(void)
             ls_str_printf(&why, "seed %llu\n", (unsigned long long)seed);
         together_agree(w, ok, &why);
     }
+    struct replaying jobs = { .world = w };
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        bool ok = replaying_job(&jobs, seed, &why);
+        if (!ok)
+            ls_str_printf(&why, "job %llu\n", (unsigned long long)seed);
+        together_agree(w, ok, &why);
+    }
+    replaying_print(&jobs, "jobs in several processes");
     for (size_t i = 0; i < sizeof catalogue / sizeof *catalogue; i++) {
         ls_str_clear(&path);
         ls_str_printf(&path, "%s/scenarios/%s.yaml", LS_SOURCE_DIR, catalogue[i]);
@@ -33,7 +41,8 @@ int main(void)
         together_agree(w, replaying_training(&t, path.text, i == 1, &why), &why);
     }
     replaying_print(&t, "in several processes");
-    bool all = t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.seen[LS_HANG] && t.seen[LS_LOST_GRADIENT] && t.seen[LS_RACE] && t.together > 8;
+    bool all = t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.seen[LS_HANG] && t.seen[LS_LOST_GRADIENT] && t.seen[LS_RACE] && t.together > 8 &&
+               jobs.seen[LS_SAFE] && jobs.seen[LS_HANG] && jobs.bounded && jobs.together > 60;
     if (!all)
         ls_str_add(&why, "not every kind of outcome occurred\n");
     together_agree(w, all, &why);

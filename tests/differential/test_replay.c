@@ -50,6 +50,19 @@ Test(replay, random_jobs_at_every_level)
     ls_str_release(&why);
 }
 
+/* The same jobs dealt out to processes: sends that are buffered, slots and queues between them; also as NCCL would pair. */
+Test(replay, random_jobs_in_several_processes)
+{
+    struct replaying t = { .spread = true };
+    struct ls_str why = { 0 };
+    for (uint64_t seed = 1; seed <= scenarios(200); seed++)
+        cr_assert(replaying_job(&t, seed, &why), "seed %llu: %s", (unsigned long long)seed, ls_str_text(&why));
+    replaying_print(&t, "random jobs in several processes");
+    cr_assert(t.seen[LS_SAFE] > 50 && t.seen[LS_HANG] > 10 && t.seen[LS_MISMATCH] > 10 && t.seen[LS_RACE] > 10);
+    cr_assert(t.bounded > 300 && t.orders && t.spreads > 500 && t.messages > 5000);
+    ls_str_release(&why);
+}
+
 /* Partial sums of three microbatches, added before the all_reduce over replicas; small reshard groups; dtypes that differ between
  * units and between gathering and reducing. Random scenarios meet these seldom. */
 Test(replay, data_of_rare_plans)

@@ -1,4 +1,4 @@
-/* Random scenarios spread over processes that are threads, each with its ranks as coroutines or in threads of their own: every process sees what
+/* Random scenarios, and random jobs at every level, spread over processes that are threads, each with its ranks as coroutines or in threads of their own: every process sees what
  * one process alone sees. A plain program, for ThreadSanitizer. */
 #include "replaying.h"
 
@@ -17,6 +17,15 @@ int main(void)
             return EXIT_FAILURE;
         }
     replaying_print(&t, "random scenarios in several processes");
+    struct replaying jobs = { .spread = true };
+    for (uint64_t seed = 1; seed <= scenarios; seed++)
+        if (!replaying_job(&jobs, seed, &why)) {
+            printf("job %llu: %s\n", (unsigned long long)seed, ls_str_text(&why));
+            return EXIT_FAILURE;
+        }
+    replaying_print(&jobs, "random jobs in several processes");
     ls_str_release(&why);
-    return t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.messages > 1000 ? EXIT_SUCCESS : EXIT_FAILURE;
+    bool scenarios_told = t.seen[LS_SAFE] && t.seen[LS_MISMATCH] && t.messages > 1000;
+    bool jobs_told = jobs.seen[LS_SAFE] && jobs.seen[LS_HANG] && jobs.bounded && jobs.messages > 500;
+    return scenarios_told && jobs_told ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -46,6 +46,10 @@ bool replaying_text(struct replaying *t, const char *text, const char *path, str
 /* A scenario file trained: by this process alone, then by those of t->world; losses, norms, final weights bit for bit. */
 bool replaying_training(struct replaying *t, const char *path, bool free, struct ls_str *why);
 
+/* A run repeated as t->spread and t->world ask; `r` and `p`: what it showed, and what was predicted of it. */
+bool replaying_again(struct replaying *t, const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients,
+                     struct ls_arena *arena, const struct ls_replay *r, const struct ls_prediction *p, struct ls_str *why);
+
 void replaying_print(const struct replaying *t, const char *what);
 
 #endif

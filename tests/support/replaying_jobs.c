@@ -99,7 +99,7 @@ bool replaying_job(struct replaying *t, uint64_t seed, struct ls_str *why)
         t->bounded += o.resident;
         t->orders += p.others > 0;
         ok = ls_replay_agrees(&setup, &p, &r, why) && (wish.threads || ls_replay_calls(&setup, &r, why)) && /* threads have no common order */
-             (level != 1 || same_races(&setup, &o, &r, &arena, &t->races, why));
+             (level != 1 || same_races(&setup, &o, &r, &arena, &t->races, why)) && replaying_again(t, &setup, &o, false, &arena, &r, &p, why);
         for (size_t k = 0; k < r.observed.outcome.pending_count && !ok; k++)
             ls_str_printf(why, "\nseen pending: rank %u segment %u op %u, reason %d", r.observed.outcome.pending[k].at.rank, r.observed.outcome.pending[k].at.segment,
                           r.observed.outcome.pending[k].at.op, (int)r.observed.outcome.pending[k].why);

@@ -12,6 +12,7 @@
 enum { RANKS_MAX = 7, COUNT_MAX = 9 };
 
 static size_t per_process; /* ranks; 0: all in one */
+static const struct ls_slot_options *resident;
 
 struct process { struct ls_sched *sched; struct ls_hub *hub; struct ls_world *world; enum ls_sched_end end; enum ls_code rc; };
 struct world {
@@ -54,7 +55,7 @@ static void world_open(struct world *w, size_t ranks, uint64_t seed, bool free_r
         if (p->world)
             o.outside = look_outside, o.outside_context = p;
         p->sched = ls_sched_open(&o);
-        p->hub = ls_hub_open(&w->job, p->sched, &(struct ls_hub_options){ .nccl_like = nccl_like, .world = p->world });
+        p->hub = ls_hub_open(&w->job, p->sched, &(struct ls_hub_options){ .nccl_like = nccl_like, .world = p->world, .resident = resident });
     }
     w->hub = w->process[0].hub;
     for (uint32_t r = 0; r < ranks; r++) {
@@ -325,6 +326,85 @@ Test(engine_comm, messages_match_in_issue_order)
                     expect(got[r][i], LS_DTYPE_F32, k, (double)value(5, 1 - r, 2 * i + k), "recv", 2, r);
         world_close(&w);
     }
+}
+
+/* Level L3: a send is over before anybody receives it, and carries what it was given then, although its memory is written again. */
+Test(engine_comm, buffered_sends_carry_what_they_were_given)
+{
+    enum { RANKS = 3, MESSAGES = 4 };
+    for (unsigned kernels = 0; kernels < 3; kernels++)
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            struct world w;
+            struct ls_slot_options slots = { .kernels = kernels };
+            struct ls_op send = ls_op_make(LS_OP_SEND), recv = ls_op_make(LS_OP_RECV);
+            struct ls_storage *got[RANKS][MESSAGES], *zero[RANKS];
+            per_process = seed % 3; /* 0: one process */
+            resident = &slots;
+            world_open(&w, RANKS, seed, seed >= 6, false);
+            send.dtype = recv.dtype = LS_DTYPE_F32;
+            send.count = recv.count = 2;
+            for (size_t r = 0; r < RANKS; r++) { /* to the next rank, from the one before; all sends come first */
+                send.peer = (int32_t)((r + 1) % RANKS);
+                recv.peer = (int32_t)((r + RANKS - 1) % RANKS);
+                fill(&w, r, 2 * MESSAGES, 2 * MESSAGES, LS_DTYPE_F32, 7);
+                cr_assert_eq(ls_device_host.alloc(w.device[r], stream(&w, r), 8, LS_CATEGORY_TEMPORARY, &zero[r], NULL), LS_OK);
+                memset(zero[r]->at, 0, 8);
+                for (size_t i = 0; i < MESSAGES; i++) {
+                    struct ls_comm_call c = { .comm = w.comm[r], .stream = stream(&w, r), .op = &send, .tag = LS_NO_TAG };
+                    struct ls_move erase = { .to = { w.in[r], i * 8, 2, LS_DTYPE_F32 }, .from = { zero[r], 0, 2, LS_DTYPE_F32 } };
+                    c.in = erase.to;
+                    cr_assert_eq(ls_comm_threads.issue(&c, 1, NULL), LS_OK);
+                    ls_device_host.move(w.device[r], stream(&w, r), &erase, 1, LS_NO_TAG);
+                }
+                for (size_t i = 0; i < MESSAGES; i++) {
+                    struct ls_comm_call c = { .comm = w.comm[r], .stream = stream(&w, r), .op = &recv, .tag = LS_NO_TAG };
+                    cr_assert_eq(ls_device_host.alloc(w.device[r], stream(&w, r), 8, LS_CATEGORY_TEMPORARY, &got[r][i], NULL), LS_OK);
+                    c.out = (struct ls_tensor){ got[r][i], 0, 2, LS_DTYPE_F32 };
+                    cr_assert_eq(ls_comm_threads.issue(&c, 1, NULL), LS_OK);
+                }
+            }
+            run(&w, LS_SCHED_QUIET);
+            for (size_t r = 0; r < RANKS; r++)
+                for (size_t k = 0; k < 2 * MESSAGES; k++) {
+                    expect(got[r][k / 2], LS_DTYPE_F32, k % 2, (double)value(7, (r + RANKS - 1) % RANKS, k), "recv", RANKS, r);
+                    expect(w.in[r], LS_DTYPE_F32, k, 0, "what was sent", RANKS, r);
+                }
+            world_close(&w);
+        }
+    per_process = 0;
+    resident = NULL;
+}
+
+/* A buffered send that nobody receives is no hang and leaks nothing; one whose receive differs is told by the receiver's process. */
+Test(engine_comm, buffered_sends_that_meet_nothing_or_the_wrong_receive)
+{
+    static const struct ls_slot_options slots = { 0 };
+    for (int wrong = 0; wrong < 2; wrong++)
+        for (per_process = 0; per_process < 2; per_process++) {
+            struct world w;
+            struct ls_op send = ls_op_make(LS_OP_SEND), recv = ls_op_make(LS_OP_RECV);
+            size_t told[2] = { 0 };
+            resident = &slots;
+            world_open(&w, 2, 3, false, false);
+            send.dtype = recv.dtype = LS_DTYPE_F32;
+            send.count = 4, recv.count = 3;
+            send.peer = 1, recv.peer = 0;
+            for (size_t r = 0; r < 2; r++)
+                fill(&w, r, 8, 8, LS_DTYPE_F32, 1);
+            issue(&w, 0, &send, NULL, 4, 4, false);
+            issue(&w, 0, &send, NULL, 4, 4, false);
+            if (wrong)
+                issue(&w, 1, &recv, NULL, 4, 4, false);
+            run(&w, LS_SCHED_QUIET);
+            for (size_t i = 0; i < w.processes; i++) {
+                const struct ls_comm_clash *c = ls_hub_clashes(w.process[i].hub, &told[i]);
+                cr_assert(!told[i] || (c->p2p && c->diff == LS_COMM_COUNT && c->member[0] == 0 && c->member[1] == 1));
+            }
+            cr_assert(told[w.processes - 1] == (size_t)wrong && told[0] + told[1] == (size_t)wrong);
+            world_close(&w);
+        }
+    per_process = 0;
+    resident = NULL;
 }
 
 /* The first process has the first member: it is the one that tells. */

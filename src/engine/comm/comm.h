@@ -74,7 +74,7 @@ struct ls_hub_options {
     bool nccl_like;
     void (*progress)(void *context, uint32_t rank, int64_t tag, enum ls_comm_progress p); void *progress_context; /* under the lock */
     struct ls_world *world;       /* mpi: the processes, see remote.h; NULL: this one alone */
-    const struct ls_slot_options *resident; /* NULL: no bound. With several processes no send is buffered */
+    const struct ls_slot_options *resident; /* NULL: no bound */
 };
 struct ls_hub *ls_hub_open(const struct ls_job *job, struct ls_sched *sched, const struct ls_hub_options *o);
 void ls_hub_close(struct ls_hub *h); /* after its communicators; accepts NULL */

@@ -22,7 +22,7 @@ struct ticket {
     struct place *at;
     size_t side;                 /* which queue of the place: the member, or 0 send, 1 recv */
     uint64_t number;             /* in its queue */
-    struct bundle *bundle;       /* NULL: a member in another process, arrived there; or a buffered send that has left */
+    struct bundle *bundle;       /* NULL: a member in another process, arrived there; or a buffered send's copy */
     struct ticket *next;
     /* Of another process: */
     bool data;                   /* there is data to send */
@@ -63,7 +63,7 @@ struct place {
     enum stage stage;
     size_t local;                /* sides of this process */
     uint32_t *process;           /* [sides]; NULL: all are here */
-    bool owner;                  /* tells what is to be told once: the process of the first side */
+    bool owner;                  /* tells what is to be told once: the process of the first side; buffered: of the receiver */
 };
 struct comm { struct ls_comm c; struct ls_comm_group group; };
 
@@ -112,7 +112,7 @@ struct place *hub_pair(struct ls_hub *h, uint32_t comm, uint32_t group, uint32_t
 bool slots_take(struct ls_hub *h, struct bundle *b, struct ls_actor *stream); /* false: `stream` will be woken */
 void slots_give(struct ls_hub *h, const struct bundle *b);
 void slots_recheck(struct ls_hub *h, const struct bundle *b);   /* something that starts of its rank wait for has changed */
-void slots_post(struct ls_hub *h, struct place *p);             /* buffered: sends that have arrived leave their queue, and a copy for it */
+void slots_post(struct ls_hub *h, struct place *p);             /* buffered: sends that have arrived leave their queue, and a copy in it or, for another process, a message */
 void slots_close(struct ls_hub *h);
 
 /* work.c: without the lock; nobody else writes what a part reads or reads what it writes */
@@ -129,6 +129,7 @@ void remote_open(struct ls_hub *h);
 void remote_close(struct ls_hub *h);
 void remote_lay(struct ls_hub *h, struct place *p);              /* who is where */
 void remote_arrived(struct ls_hub *h, const struct ticket *t);   /* a ticket of this process */
+void remote_send_buffered(struct ls_hub *h, struct place *p, struct ticket *t); /* under the lock; behind remote_arrived */
 void remote_send_inputs(struct ls_hub *h, struct place *p, struct ticket *t); /* without the lock, as work */
 void remote_send_result(struct ls_hub *h, struct place *p, struct ticket *t);
 void remote_advance(struct ls_hub *h, struct place *p);          /* all local members have done their part of the stage */

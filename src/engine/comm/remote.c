@@ -97,7 +97,7 @@ void remote_lay(struct ls_hub *h, struct place *p)
         apart |= process[i] != process[0];
         p->local += process[i] == me(h);
     }
-    p->owner = p->sides && process[0] == me(h);
+    p->owner = p->sides && process[p->buffered ? 1 : 0] == me(h);
     p->process = apart ? process : NULL;
 }
 
@@ -170,23 +170,40 @@ static void need(const struct place *p, size_t i, size_t process, uint64_t *firs
     }
 }
 
+static char *pack_input(const struct place *p, const struct ticket *t, uint64_t first, uint64_t count, size_t *bytes)
+{
+    struct wire w = wire_to(p, LS_WIRE_INPUT, t);
+    size_t width = ls_dtype_bytes(t->call.in.dtype);
+    *bytes = sizeof w + count * width;
+    char *at = malloc(*bytes);
+    if (!at)
+        ls_out_of_memory(*bytes);
+    w.base = first, w.elements = count, w.dtype = t->call.in.dtype;
+    memcpy(at, &w, sizeof w);
+    memcpy(at + sizeof w, (const char *)t->call.in.of->at + t->call.in.offset_bytes + first * width, count * width);
+    return at;
+}
+
+void remote_send_buffered(struct ls_hub *h, struct place *p, struct ticket *t)
+{
+    size_t bytes;
+    if (!work_has_data(t) || !t->op.count)
+        return;
+    char *at = pack_input(p, t, 0, t->op.count, &bytes);
+    post(h, p->process[1], at, bytes, true);
+}
+
 void remote_send_inputs(struct ls_hub *h, struct place *p, struct ticket *t)
 {
     for (size_t q = 0; q < h->remote->world->processes; q++) {
         uint64_t first, count;
+        size_t bytes;
         if (q == me(h) || !has_member(p, q))
             continue;
         need(p, t->side, q, &first, &count);
         if (!count)
             continue;
-        struct wire w = wire_to(p, LS_WIRE_INPUT, t);
-        size_t width = ls_dtype_bytes(t->call.in.dtype), bytes = sizeof w + count * width;
-        char *at = malloc(bytes);
-        if (!at)
-            ls_out_of_memory(bytes);
-        w.base = first, w.elements = count, w.dtype = t->call.in.dtype;
-        memcpy(at, &w, sizeof w);
-        memcpy(at + sizeof w, (const char *)t->call.in.of->at + t->call.in.offset_bytes + first * width, count * width);
+        char *at = pack_input(p, t, first, count, &bytes);
         ls_sched_enter(h->sched);
         post(h, q, at, bytes, true);
         ls_sched_leave(h->sched);
@@ -305,6 +322,8 @@ void remote_advance(struct ls_hub *h, struct place *p)
 void remote_arrived(struct ls_hub *h, const struct ticket *t)
 {
     const struct place *p = t->at;
+    if (p->buffered && t->side == 1) /* no sender waits for its receiver */
+        return;
     const struct ls_groups *g = &h->job->comm[p->comm];
     size_t members = g->first[p->group + 1] - g->first[p->group], counts = t->call.counts ? members : 0;
     struct wire w = wire_to(p, LS_WIRE_ARRIVED, t);

@@ -10,6 +10,9 @@
  *   all_reduce, reduce, decide   member j sums the j-th share of the elements in member order, then sends it to the outputs
  *   scan              every process gets every input
  *
+ * A buffered send (level L3) waits for nobody: its announcement goes to the receiver's process, the input right behind it, and the
+ * send has left. The receiver's process alone pairs it, and judges it; the sender's is not told of receives.
+ *
  * The order of additions is the same as in one process, hence so are the bits.
  *
  * End. A hang is a state here, too: no actor can move in any process and no message is under way. Found by counting twice (Mattern

@@ -112,15 +112,22 @@ static struct ticket *copy_of(const struct ticket *t)
 
 void slots_post(struct ls_hub *h, struct place *p)
 {
-    for (struct ticket **at = &p->queue[0].head; *at; at = &(*at)->next) {
+    bool elsewhere = p->process != NULL; /* the copy travels */
+    for (struct ticket **at = &p->queue[0].head; *at;) {
         struct ticket *t = *at;
-        if (!t->bundle)
+        if (!t->bundle) {
+            at = &t->next;
             continue;
+        }
         if (t->progress == LS_COMM_QUEUED)
             return;
-        *at = copy_of(t);
+        if (elsewhere)
+            remote_send_buffered(h, p, t);
+        struct ticket *copy = elsewhere ? NULL : copy_of(t), **behind = copy ? &copy->next : at;
+        *at = copy ? copy : t->next;
         if (!t->next)
-            p->queue[0].tail = &(*at)->next;
+            p->queue[0].tail = behind;
+        at = behind;
         hub_tell(h, t, LS_COMM_PAIRED);
         t->progress = LS_COMM_DONE; /* told when its stream leaves it */
         slots_recheck(h, t->bundle);
@@ -130,7 +137,7 @@ void slots_post(struct ls_hub *h, struct place *p)
 
 void slots_close(struct ls_hub *h)
 {
-    for (uint32_t c = 0; c < h->job->tables->comm.count; c++)
+    for (uint32_t c = 0; c < h->job->tables->comm.count && !h->remote; c++) /* remote_close empties the queues otherwise */
         for (uint32_t g = 0; g < h->job->comm[c].groups; g++) {
             size_t n = h->collective[c][g].sides;
             for (size_t i = 0; h->pair[c][g] && i < n * n; i++)

@@ -48,10 +48,10 @@ void ls_hub_close(struct ls_hub *h)
 {
     if (!h)
         return;
+    if (h->o.resident)
+        slots_close(h);
     if (h->remote)
         remote_close(h);
-    else if (h->o.resident)
-        slots_close(h);
     for (struct bundle *b = h->bundles, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -347,11 +347,11 @@ struct place *hub_pair(struct ls_hub *h, uint32_t comm, uint32_t group, uint32_t
     place_init(h, p, comm, group, 2);
     p->p2p = true;
     p->buffered = h->o.resident && !h->o.resident->unbuffered_send;
-    if (p->buffered)
-        p->local = 1; /* the receiver alone has work */
     p->member[0] = from, p->member[1] = to;
     if (h->remote)
         remote_lay(h, p);
+    if (p->buffered)
+        p->local = 1; /* the receiver alone has work */
     return p;
 }
 

@@ -132,8 +132,6 @@ static enum ls_code check_job(const struct engine *e, struct ls_error *err)
                                    (unsigned long long)e->job->tables->vector.at[o->counts], (unsigned)(g->first[at + 1] - g->first[at]));
             }
             if (ls_op_is_p2p(o)) {
-                if (e->o->world && e->o->resident)
-                    return ls_fail(err, LS_EINPUT, LS_NOWHERE, "level L3 with sends and receives runs in one process");
                 const struct ls_groups *g = &e->job->comm[o->comm];
                 uint32_t at = g->group[rank];
                 if (o->peer < 0 || (size_t)o->peer >= g->first[at + 1] - g->first[at])

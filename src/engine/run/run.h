@@ -42,7 +42,7 @@ struct ls_observed {
 };
 /* Several processes: each runs its own ranks, then all of them know what every rank has shown: the same outcome, memory, calls and
  * results of the mathematics in each (`seconds` apart).
- *   errors  LS_EINPUT: an op that cannot run (see ls_machine_run), L3 with sends and several processes; LS_EBACKEND: memory, threads, the device, messages, or processes
+ *   errors  LS_EINPUT: an op that cannot run (see ls_machine_run); LS_EBACKEND: memory, threads, the device, messages, or processes
  *           that do not run the same job; one process' error is everybody's */
 LS_MUST_USE enum ls_code ls_engine_run(const struct ls_engine_setup *setup, const struct ls_engine_options *o,
                                        struct ls_arena *arena, struct ls_observed *out, struct ls_error *err);
