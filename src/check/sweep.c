@@ -16,25 +16,43 @@ struct sweep {
     struct ls_arena *arena;
     struct ls_sweep *out;
     bool starts;   /* some run was not tried in every order of starts */
+    size_t orders; /* of starts, in all runs */
     struct ls_error *err;
 };
+
+/* Orders of starts: of one run; of all runs of a sweep, and of each run when those are spent; one more by chance for so many. */
+enum { STARTS_MAX = 2000, STARTS_OF_SWEEP = 20000, STARTS_LEAST = 4, RANDOM_SHARE = 4 };
+
+static enum ls_code run_orders(const struct ls_system *s, const struct ls_job *job, size_t most, struct ls_arena *arena, struct ls_outcome *out,
+                               size_t *orders, bool *complete, struct ls_error *err)
+{
+    struct ls_run_options o = { .level = (enum ls_level)s->level, .kernels = s->kernels, .start = (enum ls_start)s->start_rule };
+    *complete = true;
+    *orders = 1;
+    if (o.level != LS_L3 || !o.kernels || o.start != LS_START_ANY)
+        return ls_machine_run(job, &o, arena, out, err);
+    enum ls_code rc = ls_machine_explore_starts(job, &o, most, arena, out, orders, err);
+    if (rc != LS_OK || out->verdict != LS_UNDECIDED)
+        return rc;
+    /* The orders tried differ in their last starts only: a few of any kind. */
+    out->verdict = LS_SAFE;
+    *complete = false;
+    struct ls_arena_mark mark = ls_arena_mark(arena);
+    for (o.seed = 1; o.seed <= most / RANDOM_SHARE + 1 && rc == LS_OK && out->verdict == LS_SAFE; o.seed++, ++*orders) {
+        ls_arena_rewind(arena, mark);
+        rc = ls_machine_run(job, &o, arena, out, err);
+    }
+    return rc;
+}
 
 enum ls_code ls_system_run(const struct ls_system *s, const struct ls_job *job, struct ls_arena *arena, struct ls_outcome *out,
                            bool *complete, struct ls_error *err)
 {
-    enum { STARTS_MAX = 2000 };
-    struct ls_run_options o = { .level = (enum ls_level)s->level, .kernels = s->kernels, .start = (enum ls_start)s->start_rule };
+    size_t orders;
+    bool all;
+    enum ls_code rc = run_orders(s, job, STARTS_MAX, arena, out, &orders, &all, err);
     if (complete)
-        *complete = true;
-    if (o.level != LS_L3 || !o.kernels || o.start != LS_START_ANY)
-        return ls_machine_run(job, &o, arena, out, err);
-    size_t runs;
-    enum ls_code rc = ls_machine_explore_starts(job, &o, STARTS_MAX, arena, out, &runs, err);
-    if (rc == LS_OK && out->verdict == LS_UNDECIDED) {
-        out->verdict = LS_SAFE;
-        if (complete)
-            *complete = false;
-    }
+        *complete = all;
     return rc;
 }
 
@@ -55,10 +73,13 @@ static enum ls_code run(struct sweep *w, size_t rounds)
     struct ls_outcome outcome = { 0 };
     struct ls_assignment a = { { w->size[0], w->size[1] }, rounds, w->node, w->letter };
     bool complete = true;
+    size_t orders = 0, left = w->orders < STARTS_OF_SWEEP ? STARTS_OF_SWEEP - w->orders : 0;
+    size_t most = left > STARTS_MAX ? STARTS_MAX : left > STARTS_LEAST ? left : STARTS_LEAST;
     ls_arena_init(&scratch, 0);
     enum ls_code rc = ls_system_job(w->s, &a, &scratch, &job, w->err);
     if (rc == LS_OK)
-        rc = ls_system_run(w->s, &job, &scratch, &outcome, &complete, w->err);
+        rc = run_orders(w->s, &job, most, &scratch, &outcome, &orders, &complete, w->err);
+    w->orders += orders;
     w->starts = w->starts || !complete;
     ls_arena_release(&scratch);
     w->out->runs++;

@@ -13,7 +13,7 @@ struct ls_sweep_options {
 };
 struct ls_sweep {
     bool failed, complete;           /* complete: every assignment within rounds_max was run,
-                                        in every order of starts */
+                                        in every order of starts (L3: of which so many are tried in all, then a few of each) */
     size_t runs;
     struct ls_assignment assignment; /* failed: a run with the fewest rounds */
 };

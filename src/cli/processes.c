@@ -143,10 +143,15 @@ static enum ls_code no_status(int wait_status, struct ls_error *err)
         ls_hint(err, "Debian: openmpi-bin");
         return LS_EBACKEND;
     }
+    if (WIFSIGNALED(wait_status))
+        return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "mpirun was ended by signal %d (%s), and the processes of the run with it", code - 128,
+                       strsignal(code - 128));
     if (code > 128)
         return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "a process was ended by signal %d (%s), and mpirun ended the others", code - 128,
                        strsignal(code - 128));
-    return ls_fail(err, LS_EBACKEND, LS_NOWHERE, "mpirun ended with status %d before the run did", code);
+    ls_fail(err, LS_EBACKEND, LS_NOWHERE, "mpirun ended with status %d before the run did", code);
+    ls_hint(err, "it was told to end, or could not start the processes");
+    return LS_EBACKEND;
 }
 
 enum ls_code ls_processes_start(size_t processes, const char *more, const volatile sig_atomic_t *interrupted, int *status, struct ls_error *err)

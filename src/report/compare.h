@@ -3,7 +3,7 @@
  * A cell is a policy with a kind of batches. Check judges it first. A safe cell is trained: in every round all safe policies of
  * the same batches run one after the other, in the order given in even rounds and backwards in odd ones, with the same weights,
  * samples and contents (all follow from the seed). A cell that is not safe is not timed: the smallest failing run that check found
- * is replayed. A timeline is recorded in a run of its own, since recording costs time. */
+ * is replayed (at level L3 with free starts, under schedules until one shows what check says). A timeline is recorded in a run of its own, since recording costs time. */
 #ifndef LS_REPORT_COMPARE_H
 #define LS_REPORT_COMPARE_H
 

@@ -1,5 +1,5 @@
 /* Random training runs, seed after seed: the verdict is the one predicted, at the same place; a safe run has the losses and norms
- * of one process that does not shard, and the same bits under another schedule and with a thread per queue; accumulation, replicas,
+ * of one process that does not shard, and the same bits under another schedule, with a thread per queue, and at level L3 where it completes there; accumulation, replicas,
  * adapters, frozen parts and dummies included. Relative tolerances: 1e-5 for losses, 1e-3 for norms, 3e-2 for weights (of what training
  * changed, root mean square), over at most 30 steps in f32.
  * In bf16 only runs of one scenario are compared: one process rounds elsewhere. */
@@ -12,7 +12,7 @@
 #include <string.h>
 
 static const struct training_worst tolerance = { .loss = 1e-5, .norm = 1e-3, .weight = 3e-2 };
-struct counts { size_t runs, safe, steps, verdict[LS_VERDICT_COUNT]; struct training_worst worst; };
+struct counts { size_t runs, safe, steps, bounded, bounded_hangs, verdict[LS_VERDICT_COUNT]; struct training_worst worst; };
 
 #define PICK(list) list[ls_random_below(random, sizeof list / sizeof *list)]
 
@@ -62,6 +62,38 @@ static bool again(const struct training_setting *x, const struct training *first
     return same;
 }
 
+/* Few slots for collectives. In issue order one end is possible, and predicted; otherwise a safe plan may hang, or has the same bits. */
+static bool at_level_3(struct counts *n, const struct training_setting *x, const struct training *first, uint64_t *random, struct ls_str *why)
+{
+    struct training j;
+    struct ls_train_options o = x->o;
+    struct ls_engine_options e = { 0 };
+    struct ls_error err = { 0 };
+    struct ls_prediction p;
+    o.schedule = ls_random(random);
+    bool good = training_load(&j, x, why);
+    j.s.level = LS_L3;
+    j.s.kernels = 1 + (unsigned)ls_random_below(random, 3);
+    j.s.start = ls_random_below(random, 2) ? LS_START_ISSUE_ORDER : LS_START_ANY;
+    good = good && training_go(&j, &o, why);
+    ls_replay_level(&j.s, &e);
+    if (good && j.s.start == LS_START_ISSUE_ORDER) {
+        struct ls_replay seen = { .verdict = j.t.verdict, .observed = j.t.observed };
+        good = ls_replay_predict(j.c.setup, &e, false, &j.arena, &p, &err) == LS_OK && ls_replay_agrees(j.c.setup, &p, &seen, why);
+    }
+    if (good && j.t.verdict == LS_SAFE)
+        good = first->t.verdict == LS_SAFE && training_completed(&j, why) && training_same_bits(first, &j, why);
+    else if (good && first->t.verdict == LS_SAFE)
+        good = j.t.verdict == LS_HANG;
+    n->bounded++;
+    n->bounded_hangs += j.t.verdict == LS_HANG;
+    if (!good)
+        ls_str_printf(why, "\nat level L3, %u slots, start %d: %s, at L2 %s %s\n%s", j.s.kernels, (int)j.s.start, ls_verdict_name(j.t.verdict),
+                      ls_verdict_name(first->t.verdict), err.text, ls_str_text(&j.text));
+    training_drop(&j);
+    return good;
+}
+
 static bool one(struct counts *n, uint64_t seed, struct ls_str *why)
 {
     uint64_t random = seed;
@@ -87,7 +119,7 @@ static bool one(struct counts *n, uint64_t seed, struct ls_str *why)
             n->steps += j.t.ended;
             good = training_completed(&j, why) && (x.dtypes || training_like_solo(&j, &tolerance, &n->worst, why));
         }
-        good = good && again(&x, &j, ls_random(&random), false, why) && again(&x, &j, 0, true, why);
+        good = good && again(&x, &j, ls_random(&random), false, why) && again(&x, &j, 0, true, why) && at_level_3(n, &x, &j, &random, why);
     }
     if (!good)
         ls_str_printf(why, "\n%s", ls_str_text(&j.text));
@@ -107,8 +139,8 @@ int main(void)
             printf("seed %llu: %s\n", (unsigned long long)seed, ls_str_text(&why));
             rc = 1;
         }
-    printf("training: %zu runs, three times each; %zu safe with %zu steps, losses within %.2g, norms within %.2g and weights "
-           "within %.2g of one process\n", n.runs, n.safe, n.steps, n.worst.loss, n.worst.norm, n.worst.weight);
+    printf("training: %zu runs, three times each, and %zu at level L3, of which %zu hang; %zu safe with %zu steps, losses within %.2g, norms within %.2g and weights "
+           "within %.2g of one process\n", n.runs, n.bounded, n.bounded_hangs, n.safe, n.steps, n.worst.loss, n.worst.norm, n.worst.weight);
     for (size_t v = 0; v < LS_VERDICT_COUNT; v++)
         if (n.verdict[v])
             printf("  %s %zu\n", ls_verdict_name((enum ls_verdict)v), n.verdict[v]);

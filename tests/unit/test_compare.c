@@ -119,6 +119,53 @@ Test(compare, ddp)
     drop(&j);
 }
 
+static void write_l3(const char *path, const char *sizes, const char *slots)
+{
+    FILE *f = fopen(path, "w");
+    cr_assert(f);
+    fprintf(f, "lockstep: 1\nname: slots\nquestion: q\nmodel: {inventory: %s/scenarios/models/tiny_qwen3_vl.yaml}\nfreeze_config: {freeze_vision_tower: true}\n"
+               "distributed: {strategy: fsdp2, rules: automodel, %s, multimodal: {frozen_sharding: root}}\n"
+               "batch: {microbatches: 1, samples: [{text: 12}, {text: 9, images: 1}], execution: any}\nstep: {clip_grad_norm: true, metrics: [loss]}\n%s",
+            LS_SOURCE_DIR, sizes, slots);
+    cr_assert_eq(fclose(f), 0);
+}
+
+/* Level L3. In issue order one slot is enough: verdicts and losses are those of L2. In any order it is not, where gathers among shards and
+ * sums over replicas want it: check finds an order, and the engine hangs in it. */
+Test(compare, kernel_slots)
+{
+    char base[] = "/tmp/lockstep-compare-XXXXXX", path[100];
+    struct job a, b;
+    struct ls_error err = { 0 };
+    struct ls_compare_options o = all(2, 0, 1);
+    cr_assert(mkdtemp(base));
+    snprintf(path, sizeof path, "%s/s.yaml", base);
+    write_l3(path, "dp_size: 2", "");
+    cr_assert_eq(compare(&a, path, &o, &err), LS_OK, "%s", err.text);
+    write_l3(path, "dp_size: 2", "runtime: {level: L3, l3: {kernels: 1, start: issue_order}}\n");
+    cr_assert_eq(compare(&b, path, &o, &err), LS_OK, "%s", err.text);
+    for (size_t i = 0; i < 6; i++) {
+        const struct ls_result_cell *x = &a.r.cell[i], *y = &b.r.cell[i];
+        cr_expect(x->check == y->check && y->replay == y->check && x->replayed == y->replayed && x->runs == y->runs, "%s %s: %s", y->policy, y->batches, y->check_text);
+        cr_expect((y->check == LS_SAFE) == (i != 4), "%s %s", y->policy, y->batches);
+        if (y->runs) {
+            cr_assert_arr_eq(x->run[0].loss, y->run[0].loss, 2 * sizeof(double));
+            cr_assert_arr_eq(x->run[0].norm, y->run[0].norm, 2 * sizeof(double));
+        }
+    }
+    drop(&a), drop(&b);
+    write_l3(path, "dp_size: 4, dp_replicate_size: 2", "runtime: {level: L3, l3: {kernels: 1, start: any}}\n");
+    o.policies = o.kinds = 1;
+    cr_assert_eq(compare(&a, path, &o, &err), LS_OK, "%s", err.text);
+    const struct ls_result_cell *c = &a.r.cell[0];
+    cr_expect(c->check == LS_HANG && c->replay == LS_HANG && c->replayed == LS_REPLAYED_WITNESS && c->runs == 0, "%s; %s", c->check_text, c->replay_text);
+    cr_expect(strstr(c->check_text, "HANG") && strstr(c->replay_text, "hang on 4 ranks at call") && strstr(c->replay_text, "which kernel starts first decides"), "%s",
+              c->replay_text);
+    drop(&a);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(rmdir(base), 0);
+}
+
 /* A tower in no unit is cast by nobody: under replicate it computes as it is stored, and the losses are told to be its own. */
 Test(compare, dtypes_that_differ_explain_losses_that_do)
 {

@@ -52,23 +52,46 @@ static size_t processes(const char *mark, struct seen *out)
     return n;
 }
 
-static pid_t start(const char *options, const char *mark)
+/* A shell, which becomes the last command of the line; what it says on stderr goes to a file without a name. */
+static pid_t start(const char *line, FILE *said)
 {
-    char line[2048];
-    snprintf(line, sizeof line, "exec '%s/lockstep' replay --math patterns --steps 1000 %s --seed %s '%s/scenarios/conditional-tower/b03-dummy-linked.yaml'",
-             LS_BINARY_DIR, options, mark, LS_SOURCE_DIR);
     pid_t pid = fork();
     cr_assert(pid >= 0);
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);
         dup2(null, 0);
         dup2(null, 1);
-        dup2(null, 2);
+        dup2(fileno(said), 2);
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* Open MPI leaves memory behind */
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);
         _exit(126);
     }
     return pid;
+}
+
+static void expect_said(FILE *said, const char *want, const char *what)
+{
+    char text[8192] = "";
+    ssize_t n = pread(fileno(said), text, sizeof text - 1, 0);
+    cr_expect(n >= 0 && strstr(text, want), "%s: '%s' is not in '%s'", what, want, text);
+    fclose(said);
+}
+
+static const char plan[] = LS_SOURCE_DIR "/scenarios/conditional-tower/b03-dummy-linked.yaml";
+
+/* The same at level L3, one slot on each rank, in order: FSDP2's program runs through. */
+static void write_l3(char *path)
+{
+    char text[8192] = "", *inventory;
+    FILE *f = fopen(plan, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    cr_assert(n > 0 && n < sizeof text - 1);
+    fclose(f);
+    inventory = strstr(text, "models/");
+    int fd = mkstemps(path, 5);
+    cr_assert(inventory && fd >= 0 && (f = fdopen(fd, "w")) != NULL);
+    fprintf(f, "%.*s" LS_SOURCE_DIR "/scenarios/%sruntime: {level: L3, l3: {kernels: 1, start: issue_order}}\n", (int)(inventory - text), text, inventory);
+    cr_assert_eq(fclose(f), 0);
 }
 
 /* How it ended, as a shell tells it. */
@@ -85,14 +108,37 @@ static int end_of(pid_t pid)
 
 enum who { THE_COMMAND, A_WORKER, MPIRUN };
 
-/* Starts a run of `workers` processes beside the command (0: none), sends the signal when all are in the run, and wants them all gone. */
-static void ends(const char *options, size_t workers, enum who who, int signal_number, int want)
+static void expect_gone(const char *mark, const char *what)
+{
+    struct seen p[PROCESSES_MAX];
+    size_t left = 1;
+    for (int i = 0; i < 1500 && left; i++) {
+        left = processes(mark, p);
+        if (left)
+            nap(20);
+    }
+    for (size_t i = 0; i < left; i++)
+        kill(p[i].pid, SIGKILL);
+    cr_expect_eq(left, 0, "%zu processes stayed, such as %s: %s", left, p[0].name, what);
+}
+
+static const char *make_mark(char mark[32])
 {
     static unsigned runs;
-    char mark[32];
+    snprintf(mark, 32, "%u", 100000u * (unsigned)getpid() + ++runs);
+    return mark;
+}
+
+/* Starts a run of `workers` processes beside the command (0: none), sends the signal when all are in the run, and wants them all gone, the
+ * command with a status and a word on what happened. */
+static void file_ends(const char *file, const char *options, size_t workers, enum who who, int signal_number, int want, const char *says)
+{
+    char mark[32], line[2048];
     struct seen p[PROCESSES_MAX];
-    snprintf(mark, sizeof mark, "%u", 100000u * (unsigned)getpid() + ++runs);
-    pid_t command = start(options, mark), victim = 0;
+    FILE *said = tmpfile();
+    cr_assert(said);
+    snprintf(line, sizeof line, "exec '%s/lockstep' replay --math patterns --steps 1000 %s --seed %s '%s'", LS_BINARY_DIR, options, make_mark(mark), file);
+    pid_t command = start(line, said), victim = 0;
     for (int i = 0; i < 3000 && !victim; i++) {
         size_t n = processes(mark, p), running = 0;
         pid_t worker = 0, mpirun = 0;
@@ -113,43 +159,87 @@ static void ends(const char *options, size_t workers, enum who who, int signal_n
     cr_assert(victim, "the run did not start: %s", options);
     kill(victim, signal_number);
     int status = end_of(command);
-    size_t left = 1;
-    for (int i = 0; i < 1500 && left; i++) {
-        left = processes(mark, p);
-        if (left)
-            nap(20);
-    }
-    for (size_t i = 0; i < left; i++)
-        kill(p[i].pid, SIGKILL);
-    cr_expect_eq(left, 0, "%zu processes stayed, such as %s: %s, signal %d", left, p[0].name, options, signal_number);
+    expect_gone(mark, options);
     cr_expect_eq(status, want, "ended with %d, not %d: %s, signal %d", status, want, options, signal_number);
+    expect_said(said, says, options);
+}
+
+static void ends(const char *options, size_t workers, enum who who, int signal_number, int want, const char *says)
+{
+    file_ends(plan, options, workers, who, signal_number, want, says);
 }
 
 Test(processes, one_process_dies_of_the_signal)
 {
-    ends("", 0, THE_COMMAND, SIGINT, 128 + SIGINT);
-    ends("--free", 0, THE_COMMAND, SIGTERM, 128 + SIGTERM);
+    ends("", 0, THE_COMMAND, SIGINT, 128 + SIGINT, "interrupted; every rank has ended");
+    ends("--free", 0, THE_COMMAND, SIGTERM, 128 + SIGTERM, "interrupted; every rank has ended");
 }
 
 Test(processes, a_killed_process_ends_the_others)
 {
     if (!ls_mpi_built_in())
         cr_skip_test("this build leaves out MPI");
-    ends("--comm mpi --replicas 2", 2, A_WORKER, SIGKILL, 4);
-    ends("--ranks-per-process 2 --replicas 4 --free", 2, A_WORKER, SIGTERM, 4);
+    ends("--comm mpi --replicas 2", 2, A_WORKER, SIGKILL, 4, "a process was ended by signal 9 (Killed), and mpirun ended the others");
+    ends("--ranks-per-process 2 --replicas 4 --free", 2, A_WORKER, SIGTERM, 4, "a process was ended by signal 15 (Terminated), and mpirun ended the others");
+}
+
+/* Ranks that hold slots and wait for one that is gone end, too. */
+Test(processes, a_killed_process_ends_the_others_at_level_3)
+{
+    char path[] = "/tmp/lockstep-processes-XXXXXX.yaml";
+    if (!ls_mpi_built_in())
+        cr_skip_test("this build leaves out MPI");
+    write_l3(path);
+    file_ends(path, "--ranks-per-process 1 --replicas 3", 3, A_WORKER, SIGKILL, 4, "a process was ended by signal 9 (Killed), and mpirun ended the others");
+    file_ends(path, "--comm mpi --replicas 2", 2, MPIRUN, SIGTERM, 4, "mpirun ended with status");
+    cr_assert_eq(unlink(path), 0);
 }
 
 Test(processes, the_command_takes_the_others_with_it)
 {
     if (!ls_mpi_built_in())
         cr_skip_test("this build leaves out MPI");
-    ends("--comm mpi --replicas 2", 2, THE_COMMAND, SIGINT, 128 + SIGINT);
-    ends("--comm mpi --replicas 2", 2, THE_COMMAND, SIGKILL, 128 + SIGKILL);
+    ends("--comm mpi --replicas 2", 2, THE_COMMAND, SIGINT, 128 + SIGINT, "interrupted; every rank has ended");
+    ends("--comm mpi --replicas 2", 2, THE_COMMAND, SIGKILL, 128 + SIGKILL, "");
 }
 
 Test(processes, so_does_mpirun)
 {
     if (!ls_mpi_built_in())
         cr_skip_test("this build leaves out MPI");
-    ends("--comm mpi --replicas 2", 2, MPIRUN, SIGKILL, 4);
+    ends("--comm mpi --replicas 2", 2, MPIRUN, SIGKILL, 4, "mpirun was ended by signal 9 (Killed), and the processes of the run with it");
+    ends("--comm mpi --replicas 2", 2, MPIRUN, SIGTERM, 4, "mpirun ended with status");
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LITTLE_MEMORY "export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=30; "
+#else
+#define LITTLE_MEMORY "ulimit -d 400000; "
+#endif
+
+/* One of two processes is given too little memory: its error is told once, with its number, and the other does not wait for it. */
+Test(processes, a_rank_without_memory_ends_the_run)
+{
+    static const char mpirun[] = "mpirun --oversubscribe --bind-to none --mca plm isolated --mca pml ob1 --mca btl self,vader,tcp "
+                                 "--mca btl_vader_single_copy_mechanism none --mca btl_tcp_if_include lo";
+    char path[] = "/tmp/lockstep-processes-XXXXXX.yaml", mark[32], run[1024], line[4096];
+    if (!ls_mpi_built_in())
+        cr_skip_test("this build leaves out MPI");
+    int fd = mkstemps(path, 5);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL, *said = tmpfile();
+    cr_assert(f && said);
+    fputs("lockstep: 1\nname: small\nmodel: {inventory: " LS_SOURCE_DIR "/scenarios/models/small_qwen3_vl.yaml}\nfreeze_config: {freeze_vision_tower: true}\n"
+          "distributed: {strategy: fsdp2, rules: automodel, dp_size: 2, multimodal: {frozen_sharding: root}}\n"
+          "batch: {microbatches: 1, samples: [{text: 12}], execution: any}\nstep: {clip_grad_norm: true, metrics: [loss]}\n", f);
+    cr_assert_eq(fclose(f), 0);
+    snprintf(run, sizeof run, "'%s/lockstep' replay --comm mpi --math patterns --steps 1000 --seed %s %s", LS_BINARY_DIR, make_mark(mark), path);
+    snprintf(line, sizeof line, "exec %s %s -n 1 %s : -n 1 sh -c \"" LITTLE_MEMORY "exec %s\"", mpirun, geteuid() == 0 ? "--allow-run-as-root" : "", run, run);
+    int status = end_of(start(line, said));
+    expect_gone(mark, "one process has little memory");
+    cr_expect_eq(status, LS_EBACKEND, "ended with %d", status);
+    FILE *again = fdopen(dup(fileno(said)), "r");
+    cr_assert(again);
+    expect_said(again, "out of memory: ", "one process has little memory");
+    expect_said(said, "in process 1 of 2", "one process has little memory");
+    cr_assert_eq(unlink(path), 0);
 }

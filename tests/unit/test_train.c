@@ -168,6 +168,62 @@ Test(train, schedules_and_threads_change_nothing)
 
 /* --- what is told ---------------------------------------------------------------------------------------------------- */
 
+/* Level L3: one slot in the order of calls, or as many as streams and communicators need, change when, not what. */
+Test(train, few_kernel_slots_change_nothing_where_they_suffice)
+{
+    static const struct { const char *file; unsigned kernels; enum ls_start start; bool threads; } row[] = {
+        { "qwen3-vl-root-mixed", 1, LS_START_ISSUE_ORDER, false },       { "gemma3-per-layer-uniform", 1, LS_START_ISSUE_ORDER, true },
+        { "ministral3-replicate-mixed-dummy", 2, LS_START_ANY, false },  { "gemma3-ddp-uniform", 1, LS_START_ISSUE_ORDER, false },
+        { "qwen2-5-omni-root-mixed-dummy", 2, LS_START_ANY, true },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct training a, b;
+        struct ls_train_options o = { .steps = 2, .seed = 1, .schedule = 3, .weights = true };
+        load_file(&a, row[i].file);
+        load_file(&b, row[i].file);
+        go(&a, &o);
+        b.s.level = LS_L3, b.s.kernels = row[i].kernels, b.s.start = row[i].start;
+        o.free = row[i].threads;
+        go(&b, &o);
+        expect_trained(&a);
+        expect_trained(&b);
+        cr_assert(training_same_bits(&a, &b, &why), "%s: %s", row[i].file, ls_str_text(&why));
+        training_drop(&a), training_drop(&b);
+    }
+}
+
+/* Gathers among shards and sums over replicas, one slot for both, any order: some schedules put one first here and the other there. A run
+ * that gets through has the bits of a run without a bound. */
+Test(train, too_few_kernel_slots_hang_or_change_nothing)
+{
+    struct training_setting x = { .model = "tiny_gemma3", .policy = "root", .ranks = 4, .replicas = 2, .table = "[[1, 2, 1, 2]]",
+                                  .o = { .steps = 1, .seed = 4, .weights = true } };
+    struct training whole;
+    size_t hangs = 0, ends = 0;
+    load(&whole, &x);
+    go(&whole, &x.o);
+    expect_trained(&whole);
+    for (uint64_t schedule = 1; schedule <= 60 && !(hangs && ends); schedule++) {
+        struct training j;
+        struct ls_train_options o = x.o;
+        o.schedule = schedule;
+        load(&j, &x);
+        j.s.level = LS_L3, j.s.kernels = 1, j.s.start = LS_START_ANY;
+        go(&j, &o);
+        if (j.t.verdict == LS_SAFE) {
+            expect_trained(&j);
+            cr_assert(training_same_bits(&whole, &j, &why), "schedule %d: %s", (int)schedule, ls_str_text(&why));
+            ends++;
+        } else {
+            cr_assert(j.t.verdict == LS_HANG && j.t.ended == 0 && j.t.observed.outcome.cycle_count > 1, "schedule %d", (int)schedule);
+            hangs++;
+        }
+        training_drop(&j);
+    }
+    cr_assert(hangs, "no order of starts was wrong");
+    training_drop(&whole);
+}
+
 Test(train, a_run_that_hangs_says_how_far_it_came)
 {
     struct training j;
