@@ -112,11 +112,14 @@ void wait_for_post_backward(struct run *r, uint32_t unit)
     }
 }
 
-/* The end of a reduction on S, or on A after an all-reduce. */
-static void record_post_reduce(struct run *r, uint32_t unit, bool all_reduced)
+/* The end of a reduction on S, or on A after an all-reduce. `writes`: what came out was divided, cast or added to what is there, on the same
+ * stream: behind the collective, so that nothing ordered by its communicator alone sees the gradients. */
+static void record_post_reduce(struct run *r, uint32_t unit, bool all_reduced, bool writes)
 {
     struct context_state *k = unit_context(r, unit);
     emit_record(r, "post_reduce", unit, all_reduced, context_stream(r, unit, all_reduced ? LS_STREAM_A : LS_STREAM_S));
+    if (writes)
+        emit_range(r, r->c->buffer.reduced[unit], true);
     r->now.unit[unit].post_reduce = 1 + all_reduced;
     if (k->last_reduced[all_reduced] == LS_NO_ID) /* streams are waited for in the order of their first use */
         k->all_reduce_first = all_reduced && k->last_reduced[0] == LS_NO_ID;
@@ -167,6 +170,15 @@ static void view_output(struct run *r, const id_vec *params, enum ls_dtype dtype
             bool own = copy_rest || m->param[params->at[i]].dtype != dtype;
             r->now.sharded[params->at[i]] = (uint8_t)(own ? SHARDED_GRAD_OWN : SHARDED_GRAD_VIEW + output);
         }
+}
+
+/* The output is the sharded gradients. */
+static bool only_views(const struct run *r, const id_vec *params, enum ls_dtype dtype, uint32_t divided_after)
+{
+    bool views = divided_after == 1;
+    for (size_t i = 0; i < params->count; i++)
+        views = views && r->now.sharded[params->at[i]] == SHARDED_GRAD_NONE && r->c->in.plan->model->param[params->at[i]].dtype == dtype;
+    return views;
 }
 
 /* Since 2.13 a partial output is repacked when another set of parameters comes. */
@@ -224,6 +236,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     }
     uint32_t payload = ls_tables_payload(r->c->in.tables, ls_name_text(r->c->names, u->name), names.at, names.count, shard);
     ls_vec_release(&names);
+    const bool views = only_views(r, params, dtype, after);
     uint32_t slot = input_slot(r, unit), in = input_buffer(r, unit, slot);
     uint32_t output = new_slot(r, unit), out = output_buffer(r, unit, output);
     unsigned stream = context_stream(r, unit, LS_STREAM_S);
@@ -250,7 +263,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     op->payload = payload;
     emit_range(r, in, false);
     emit_range(r, out, true);
-    if (!hsdp)
+    if (!hsdp && views)
         emit_range(r, r->c->buffer.reduced[unit], true);
     emit_record(r, "reduced", unit, slot, stream);
     unsigned post = stream;
@@ -263,7 +276,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     if (hsdp) {
         bool all = r->round->all_reduce;
         if (!all) {
-            record_post_reduce(r, unit, false);
+            record_post_reduce(r, unit, false, false);
             ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
             if (s->partial) { /* added to what is there */
                 if (!output_used(r, unit, output))
@@ -286,7 +299,8 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
         if (after != 1)
             op->factor = (struct ls_ratio){ 1, after };
         emit_range(r, out, true);
-        emit_range(r, r->c->buffer.reduced[unit], true);
+        if (views)
+            emit_range(r, r->c->buffer.reduced[unit], true);
         emit_record(r, "all_reduced", unit, 0, post);
         s->all_reduce_kept = true;
         s->all_reduce_slot = output;
@@ -297,7 +311,7 @@ static void reduce(struct run *r, uint32_t unit, const id_vec *params, enum ls_d
     bool early = !rewritten(r) && dtype != r->c->in.plan->model->param[params->at[0]].dtype && !output_used(r, unit, output);
     if (early)
         free_output(r, unit, output);
-    record_post_reduce(r, unit, hsdp);
+    record_post_reduce(r, unit, hsdp, !views);
     ls_push(&k->reduces, (struct reduce_entry){ unit, slot });
     bool partial = hsdp && s->partial;
     if (!early && !output_used(r, unit, output))
