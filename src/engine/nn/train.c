@@ -377,7 +377,7 @@ static enum ls_code update_param(struct train *x, struct ls_stream *s, uint32_t 
 {
     struct held *h = &x->held[param];
     struct update u = { .o = &x->c->adamw, .step = x->steps, .factor = clipped ? x->clip->at : NULL, .gradient = step_gradient(x, s, param, err),
-                        .shard = ls_rank_shard(x->of, param), .fresh = !h->mean, .used = ls_rank_used(x->of, param) };
+                        .shard = ls_rank_shard(x->of, param), .fresh = !h->mean, .used = ls_rank_used(x->of, param, s) };
     if (!u.shard.of || !u.shard.elements)
         return LS_OK;
     report_to(x, param, &u);

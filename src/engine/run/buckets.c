@@ -181,8 +181,10 @@ enum ls_code used_map_bind(struct ls_rank *r, const struct ls_op *o, struct ls_c
     f->to = call->in;
     for (uint32_t i = 0; i < s->params; i++) {
         uint64_t at = trains_before(s, i);
+        bool used = r->param[i].used || r->param[i].grad;
         if (s->param[i].trains && s->param[i].rows && at < o->count)
-            ((uint8_t *)(f + 1))[at] = r->param[i].used || r->param[i].grad;
+            ((uint8_t *)(f + 1))[at] = used;
+        r->param[i].told = used || (r->param[i].told && !r->used_stale);
         r->param[i].used = false;
     }
     d->ops->launch(d, call->stream, write_flags, f, sizeof *f + o->count, &of, 1, LS_NO_TAG);
@@ -200,12 +202,17 @@ void used_map_out(struct ls_rank *r, const struct ls_comm_call *call)
     r->used_stale = false;
     r->device->ops->move(r->device, call->stream, &sum, 1, LS_NO_TAG);
     r->device->ops->free(r->device, call->stream, call->out.of);
+    r->used_known = r->device->ops->record(r->device, call->stream, LS_NO_TAG);
 }
 
-struct ls_tensor ls_rank_used(const struct ls_rank *r, uint32_t param)
+/* As torch does, the step waits for what the ranks told each other only where this rank had no gradient itself. */
+struct ls_tensor ls_rank_used(struct ls_rank *r, uint32_t param, struct ls_stream *s)
 {
-    if (!r->used_map.of || !setup_of(r)->param[param].trains)
+    if (!r->used_map.of || !setup_of(r)->param[param].trains || r->param[param].told)
         return (struct ls_tensor){ 0 };
+    if (r->used_known)
+        r->device->ops->wait(r->device, s, r->used_known, LS_NO_TAG);
+    r->used_known = NULL;
     return (struct ls_tensor){ r->used_map.of, trains_before(setup_of(r), param) * sizeof(int32_t), 1, LS_DTYPE_I32 };
 }
 

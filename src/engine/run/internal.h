@@ -43,7 +43,7 @@ struct unit_data {
 struct param_data {
     struct ls_storage *shard, *full, *grad, *small;
     struct shard_grad reduced, partial;
-    bool used;                   /* had a gradient when its bucket was filled */
+    bool used, told;             /* had a gradient when its bucket was filled; this rank told the others so, for the step to come */
 };
 
 struct engine;
@@ -68,6 +68,7 @@ struct ls_rank {
     LS_VEC(struct instance) live;
     LS_VEC(struct bucket) bucket;
     struct ls_tensor used_map; bool used_stale; /* of an earlier step */
+    struct ls_event *used_known; /* the map is there; NULL: the step's stream waits for it already */
     LS_VEC(struct ls_move) moves; /* scratch */
     LS_VEC(struct ls_at) calls;   /* handed to communicators */
     struct clocks *clocks;       /* NULL: races are not looked for */

@@ -105,7 +105,7 @@ struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /
 /* buckets: what the step finds in .grad, reduced and not; s: the stream of the step. And how many ranks had a gradient for it, one
  * i32, where ranks tell each other: 0, and torch passes the parameter over. */
 struct ls_tensor ls_rank_step_grad(struct ls_rank *r, uint32_t param, struct ls_stream *s);
-struct ls_tensor ls_rank_used(const struct ls_rank *r, uint32_t param);
+struct ls_tensor ls_rank_used(struct ls_rank *r, uint32_t param, struct ls_stream *s);
 struct ls_tensor ls_rank_partial(const struct ls_rank *r, uint32_t param);     /* hybrid: reduced among its shards, not yet over replicas */
 struct ls_device *ls_rank_device(const struct ls_rank *r);
 uint64_t ls_param_padded(const struct ls_engine_setup *s, uint32_t param); /* elements per rank */
