@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-enum { CHUNK = 512 };
+enum { CHUNK = 512, LARGE = 1 << 16 };
 
 static const void *place(const struct ls_tensor *t) { return (const char *)t->of->at + t->offset_bytes; }
 
@@ -104,7 +104,10 @@ static void reduce_floats(const struct ls_tensor *in, size_t members, uint64_t f
     for (uint64_t i = 0; factor.num && i < n; i++)
         sum[i] = sum[i] * (float)factor.num / (float)(factor.den ? factor.den : 1);
     for (size_t k = 0; k < outs; k++)
-        ls_elements_store((void *)place(&out[k]), out[k].dtype, first, n, sum);
+        if (out[k].dtype == LS_DTYPE_F32 && out[k].elements >= LARGE)
+            ls_bytes_pass((float *)place(&out[k]) + first, sum, n * sizeof *sum);
+        else
+            ls_elements_store((void *)place(&out[k]), out[k].dtype, first, n, sum);
 }
 
 static void reduce_doubles(const struct ls_tensor *in, size_t members, uint64_t first, uint64_t n, enum ls_reduce how,

@@ -75,6 +75,7 @@ struct ls_device_ops {
     enum ls_code (*alloc)(struct ls_device *d, struct ls_stream *pool, uint64_t bytes, enum ls_category category,
                           struct ls_storage **out, struct ls_error *err);
     void (*free)(struct ls_device *d, struct ls_stream *pool, struct ls_storage *s);
+    void (*recount)(struct ls_device *d, struct ls_storage *s, enum ls_category category); /* it has another owner from now on */
     const struct ls_memory *(*memory)(const struct ls_device *d);
 
     void (*launch)(struct ls_device *d, struct ls_stream *s, ls_launch_fn fn, const void *args, size_t args_bytes,
@@ -102,6 +103,9 @@ void ls_move_run(const struct ls_move *move, size_t count);
 /* Elements [first, first + n) in float and back. */
 void ls_elements_load(const void *at, enum ls_dtype dtype, uint64_t first, uint64_t n, float *to);
 void ls_elements_store(void *at, enum ls_dtype dtype, uint64_t first, uint64_t n, const float *from);
+
+/* memcpy of something large, or of a part of it: the caches are left alone where the machine can do that. */
+void ls_bytes_pass(void *to, const void *from, uint64_t n);
 
 /* Host device only: a step of its own on a stream, for what the host's communicators append. */
 struct ls_host_task {

@@ -360,6 +360,13 @@ static void host_free(struct ls_device *d, struct ls_stream *pool, struct ls_sto
     i->use[0] = s; /* the owner's reference */
 }
 
+static void host_recount(struct ls_device *d, struct ls_storage *s, enum ls_category category)
+{
+    ls_memory_give(&host_of(d)->memory, (enum ls_category)s->category, s->bytes);
+    ls_memory_take(&host_of(d)->memory, category, s->bytes);
+    s->category = (uint8_t)category;
+}
+
 static const struct ls_memory *host_memory(const struct ls_device *d)
 {
     return &host_of(d)->memory;
@@ -464,7 +471,7 @@ void ls_host_append(struct ls_stream *s, struct ls_host_task *t)
 
 const struct ls_device_ops ls_device_host = {
     .name = "host", .host_memory = true, .wakes = true, .open = host_open, .close = host_close, .stream = host_stream,
-    .alloc = host_alloc, .free = host_free, .memory = host_memory, .launch = host_launch, .move = host_move,
+    .alloc = host_alloc, .free = host_free, .recount = host_recount, .memory = host_memory, .launch = host_launch, .move = host_move,
     .record = host_record, .wait = host_wait, .event_done = host_event_done, .event_wait = host_event_wait,
     .event_block = host_event_block, .upload = host_upload, .download = host_download, .poll = host_poll,
 };

@@ -449,6 +449,10 @@ static enum ls_code run_loss(struct ls_nn_exec *e, struct ls_stream *s, bool bac
 static enum ls_code run_accumulate(struct ls_nn_exec *e, struct ls_stream *s, uint32_t param, struct ls_error *err)
 {
     struct ls_tensor to;
+    if (e->param_grad[param] && e->source.give && e->source.give(e->source.context, param, e->param_grad[param])) {
+        e->param_grad[param] = NULL;
+        return LS_OK;
+    }
     enum ls_code rc = e->source.grad(e->source.context, param, &to, err);
     if (rc != LS_OK || !e->param_grad[param])
         return rc;

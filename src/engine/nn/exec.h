@@ -14,6 +14,8 @@ struct ls_nn_source {
     void *context;
     struct ls_tensor (*full)(void *context, uint32_t param);
     enum ls_code (*grad)(void *context, uint32_t param, struct ls_tensor *out, struct ls_error *err); /* zeros if there was none */
+    /* Takes a round's sum, floats, for the gradient where there was none: nothing is added to zeros. False: not taken. May be NULL. */
+    bool (*give)(void *context, uint32_t param, struct ls_storage *sum);
 };
 
 struct ls_nn_exec;

@@ -61,8 +61,8 @@ struct ls_nn_solo {
     struct ls_nn_solo_options o;
     bool *trains;
     struct ls_nn_exec *exec;
-    struct ls_storage **master, **used, **grad, **mean, **square; /* [params]; used: in the compute dtype, the master itself if that is float */
-    bool *has_grad;
+    struct ls_storage **master, **used, **grad, **mean, **square; /* [params]; used: in the compute dtype, the master itself if that is float;
+                                                                      grad: NULL while there is none */
     uint64_t steps;
     size_t params;
 };
@@ -99,9 +99,22 @@ static enum ls_code solo_grad(void *context, uint32_t param, struct ls_tensor *o
 {
     struct ls_nn_solo *s = context;
     (void)err;
-    s->has_grad[param] = true;
+    if (!s->grad[param])
+        s->grad[param] = keep(s, elements(s, param), LS_DTYPE_F32, LS_CATEGORY_GRADIENT);
     *out = (struct ls_tensor){ s->grad[param], 0, elements(s, param), LS_DTYPE_F32 };
     return LS_OK;
+}
+
+static bool solo_give(void *context, uint32_t param, struct ls_storage *sum)
+{
+    struct ls_nn_solo *s = context;
+    if (s->grad[param])
+        return false;
+    ls_memory_give(&s->device.memory, (enum ls_category)sum->category, sum->bytes);
+    ls_memory_take(&s->device.memory, LS_CATEGORY_GRADIENT, sum->bytes);
+    sum->category = LS_CATEGORY_GRADIENT;
+    s->grad[param] = sum;
+    return true;
 }
 
 enum ls_code ls_nn_solo_open(struct ls_nn_solo **out, const struct ls_nn_solo_options *o, struct ls_error *err)
@@ -109,14 +122,14 @@ enum ls_code ls_nn_solo_open(struct ls_nn_solo **out, const struct ls_nn_solo_op
     size_t n = o->vlm->model->params;
     struct ls_nn_solo *s = calloc(1, sizeof *s);
     struct ls_storage **all = calloc(5 * n + 1, sizeof *all);
-    bool *flags = calloc(2 * n + 1, sizeof *flags);
+    bool *flags = calloc(n + 1, sizeof *flags);
     *out = NULL;
     if (!s || !all || !flags)
         ls_out_of_memory(sizeof *s);
     s->device.d.ops = &plain_ops;
     s->o = *o, s->params = n;
     s->master = all, s->used = all + n, s->grad = all + 2 * n, s->mean = all + 3 * n, s->square = all + 4 * n;
-    s->trains = flags, s->has_grad = flags + n;
+    s->trains = flags;
     for (uint32_t i = 0; i < n; i++) {
         if (o->vlm->model->param[i].canonical != i)
             continue;
@@ -127,11 +140,10 @@ enum ls_code ls_nn_solo_open(struct ls_nn_solo **out, const struct ls_nn_solo_op
         publish(s, i);
         if (!s->trains[i])
             continue;
-        s->grad[i] = keep(s, elements(s, i), LS_DTYPE_F32, LS_CATEGORY_GRADIENT);
         s->mean[i] = keep(s, elements(s, i), LS_DTYPE_F32, LS_CATEGORY_OPTIMIZER);
         s->square[i] = keep(s, elements(s, i), LS_DTYPE_F32, LS_CATEGORY_OPTIMIZER);
     }
-    struct ls_nn_source source = { s, solo_full, solo_grad };
+    struct ls_nn_source source = { s, solo_full, solo_grad, solo_give };
     enum ls_code rc = ls_nn_exec_open(&s->exec, o->vlm, &s->device.d, s->trains, o->compute, &source, err);
     *out = s;
     if (rc != LS_OK) {
@@ -323,7 +335,7 @@ enum ls_code ls_nn_solo_microbatch(struct ls_nn_solo *s, const struct ls_nn_sequ
 
 static struct ls_tensor gradient(const struct ls_nn_solo *s, uint32_t param)
 {
-    return (struct ls_tensor){ s->has_grad[param] ? s->grad[param] : NULL, 0, elements(s, param), LS_DTYPE_F32 };
+    return (struct ls_tensor){ s->grad[param], 0, elements(s, param), LS_DTYPE_F32 };
 }
 
 double ls_nn_solo_update(struct ls_nn_solo *s)
@@ -334,11 +346,11 @@ double ls_nn_solo_update(struct ls_nn_solo *s)
     double norm = sqrt(square), factor = ls_nn_clip_factor(&s->o.adamw, norm);
     s->steps++;
     for (uint32_t i = 0; i < s->params; i++) {
-        if (!s->trains[i] || !s->has_grad[i])
+        if (!s->trains[i] || !s->grad[i])
             continue;
         ls_nn_adamw_step(&s->o.adamw, s->steps, factor, gradient(s, i), s->master[i]->at, s->mean[i]->at, s->square[i]->at);
-        memset(s->grad[i]->at, 0, (size_t)s->grad[i]->bytes);
-        s->has_grad[i] = false;
+        plain_free(&s->device.d, NULL, s->grad[i]);
+        s->grad[i] = NULL;
         publish(s, i);
     }
     return norm;
@@ -349,7 +361,7 @@ float *ls_nn_solo_param(struct ls_nn_solo *s, uint32_t param) { return s->master
 const float *ls_nn_solo_grad(const struct ls_nn_solo *s, uint32_t param)
 {
     uint32_t at = s->o.vlm->model->param[param].canonical;
-    return s->has_grad[at] ? s->grad[at]->at : NULL;
+    return s->grad[at] ? s->grad[at]->at : NULL;
 }
 
 const struct ls_memory *ls_nn_solo_memory(const struct ls_nn_solo *s) { return &s->device.memory; }

@@ -118,6 +118,11 @@ static enum ls_code grad(void *context, uint32_t param, struct ls_tensor *out, s
     return ls_rank_grad(((struct train *)context)->of, param, out, err);
 }
 
+static bool give_sum(void *context, uint32_t param, struct ls_storage *sum)
+{
+    return ls_rank_take_grad(((struct train *)context)->of, param, sum);
+}
+
 static void train_close(struct ls_math *m)
 {
     struct train *x = (struct train *)m;
@@ -164,7 +169,7 @@ static enum ls_code train_open(struct ls_math **out, const struct ls_engine_setu
         if (setup->param[i].compute == LS_DTYPE_BF16)
             activation = LS_DTYPE_BF16;
     }
-    struct ls_nn_source source = { x, full, grad };
+    struct ls_nn_source source = { x, full, grad, give_sum };
     enum ls_code rc = ls_nn_exec_open(&x->exec, c->vlm, device, x->trains, activation, &source, err);
     if (rc != LS_OK) {
         train_close(&x->m);

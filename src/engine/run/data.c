@@ -662,6 +662,16 @@ enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *o
     return rc;
 }
 
+bool ls_rank_take_grad(struct ls_rank *r, uint32_t param, struct ls_storage *sum)
+{
+    const struct ls_engine_param *p = &setup_of(r)->param[param];
+    if (r->param[param].grad || p->grad != LS_DTYPE_F32 || sum->bytes != padded(r, param) * ranks_of(r, param) * sizeof(float))
+        return false;
+    r->device->ops->recount(r->device, sum, LS_CATEGORY_GRADIENT);
+    r->param[param].grad = sum;
+    return true;
+}
+
 struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param)
 {
     const struct ls_engine_param *p = &setup_of(r)->param[param];

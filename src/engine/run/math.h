@@ -101,6 +101,8 @@ extern const struct ls_math_ops ls_math_symbolic;
 struct ls_tensor ls_rank_full(const struct ls_rank *r, uint32_t param);        /* unsharded, blocks padded to a multiple of the ranks */
 struct ls_tensor ls_rank_shard(const struct ls_rank *r, uint32_t param);
 LS_MUST_USE enum ls_code ls_rank_grad(struct ls_rank *r, uint32_t param, struct ls_tensor *out, struct ls_error *err); /* made of zeros if there is none */
+/* Floats summed up on the stream 0, taken over as ls_rank_grad's. False: there is one, or it has another size or dtype. */
+bool ls_rank_take_grad(struct ls_rank *r, uint32_t param, struct ls_storage *sum);
 struct ls_tensor ls_rank_shard_grad(const struct ls_rank *r, uint32_t param);  /* reduced; of a local parameter, accumulated */
 /* buckets: what the step finds in .grad, reduced and not; s: the stream of the step. And how many ranks had a gradient for it, one
  * i32, where ranks tell each other: 0, and torch passes the parameter over. */
