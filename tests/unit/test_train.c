@@ -122,6 +122,25 @@ Test(train, ddp_trains_as_one_process_does)
     }
 }
 
+/* What ranks told each other of unused parameters is there before the step reads it, whichever stream is ahead. */
+Test(train, ddp_with_unused_parameters_trains_alike_in_every_schedule)
+{
+    struct training first, j;
+    struct training_setting with = { .model = "tiny_qwen3_vl", .policy = "ddp", .ranks = 4, .no_dummy = true, .table = "[[1, 0, 2, 0]]",
+                                     .distributed = "  ddp: {find_unused_parameters: true, bucket_cap_mb: 0.02}\n" };
+    for (uint64_t schedule = 0; schedule < 12; schedule++) {
+        struct training *k = schedule ? &j : &first;
+        struct ls_train_options o = { .steps = 2, .seed = 12, .schedule = schedule, .weights = true };
+        load(k, &with);
+        go(k, &o);
+        expect_trained(k);
+        cr_assert(training_same_bits(&first, k, &why), "schedule %llu: %s", (unsigned long long)schedule, ls_str_text(&why));
+        if (schedule)
+            training_drop(k);
+    }
+    training_drop(&first);
+}
+
 /* Gradients add up in the order of ranks either way, and a norm is summed slice by slice: the same bits, clipped too. */
 Test(train, ddp_trains_as_shards_do)
 {
