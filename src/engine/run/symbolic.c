@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every share that the programs make, by part of a parameter, and who has taken which step; made when the first rank opens. */
-struct part_shares { LS_VEC(struct ls_share) at; };
+/* Every share that the programs make, by part of a parameter and step, and who has taken which step; made when the first rank opens. */
+struct step_shares { LS_VEC(struct ls_share) at; };
+struct part_shares { LS_VEC(struct step_shares) step; };
 struct ls_symbolic_shares {
     size_t users, parts;
     size_t *first;               /* [params] of its parts */
     struct part_shares *part;
-    size_t most;                 /* of one part */
+    size_t most;                 /* of one part in one step: what a gradient may sum */
     LS_VEC(bool) taken;          /* [steps][ranks] */
 };
 
@@ -80,13 +81,16 @@ static void collect(void *context, uint32_t param, struct ls_share share)
     struct ls_symbolic_shares *x = context;
     struct part_shares *p = &x->part[x->first[param] + share.part];
     const bool grouped = x->first[param + 1] - x->first[param] > 1; /* else equal shares come in a row */
-    for (size_t i = p->at.count; i-- > 0 && (grouped || p->at.at[i].rank == share.rank);)
-        if (same_share(&p->at.at[i], &share)) {
-            p->at.at[i].times++;
+    while (p->step.count <= share.step)
+        ls_push(&p->step, (struct step_shares){ 0 });
+    struct step_shares *of = &p->step.at[share.step];
+    for (size_t i = of->at.count; i-- > 0 && (grouped || of->at.at[i].rank == share.rank);)
+        if (same_share(&of->at.at[i], &share)) {
+            of->at.at[i].times++;
             return;
         }
-    ls_push(&p->at, share);
-    x->most = p->at.count > x->most ? p->at.count : x->most;
+    ls_push(&of->at, share);
+    x->most = of->at.count > x->most ? of->at.count : x->most;
 }
 
 static struct ls_symbolic_shares *shares_make(const struct ls_engine_setup *s)
@@ -106,28 +110,31 @@ static struct ls_symbolic_shares *shares_make(const struct ls_engine_setup *s)
 
 static void shares_free(struct ls_symbolic_shares *x)
 {
-    for (size_t i = 0; i < x->parts; i++)
-        ls_vec_release(&x->part[i].at);
+    for (size_t i = 0; i < x->parts; i++) {
+        for (size_t k = 0; k < x->part[i].step.count; k++)
+            ls_vec_release(&x->part[i].step.at[k].at);
+        ls_vec_release(&x->part[i].step);
+    }
     ls_vec_release(&x->taken);
     free(x->part);
     free(x->first);
     free(x);
 }
 
-static const struct part_shares *shares_of(const struct ls_symbolic_shares *x, const struct ls_engine_setup *s, uint32_t param, uint32_t rank)
+static struct step_shares shares_of(const struct ls_symbolic_shares *x, const struct ls_engine_setup *s, uint32_t param, uint32_t rank, uint32_t step)
 {
-    return &x->part[x->first[param] + rank % s->param[param].parts];
+    const struct part_shares *p = &x->part[x->first[param] + rank % s->param[param].parts];
+    return step < p->step.count ? p->step.at[step] : (struct step_shares){ 0 };
 }
 
 size_t ls_job_shares(const struct ls_engine_setup *s, uint32_t param, uint32_t rank, uint32_t step, struct ls_arena *arena, struct ls_share **out)
 {
     struct ls_symbolic_shares *x = shares_make(s);
-    const struct part_shares *p = shares_of(x, s, param, rank);
-    size_t n = 0;
-    *out = LS_NEW(arena, struct ls_share, p->at.count + 1);
-    for (size_t i = 0; i < p->at.count; i++)
-        if (p->at.at[i].step == step)
-            (*out)[n++] = p->at.at[i];
+    struct step_shares p = shares_of(x, s, param, rank, step);
+    size_t n = p.at.count;
+    *out = LS_NEW(arena, struct ls_share, n + 1);
+    for (size_t i = 0; i < n; i++)
+        (*out)[i] = p.at.at[i];
     shares_free(x);
     return n;
 }
@@ -226,7 +233,7 @@ static void compare_gradient(void *args, struct ls_stream *stream)
 {
     struct compare *c = args;
     struct symbolic *x = c->x;
-    const struct part_shares *shares = shares_of(x->c->shares, x->setup, c->param, x->rank);
+    const struct step_shares shares = shares_of(x->c->shares, x->setup, c->param, x->rank, c->step);
     double tolerance = param_is_narrow(&x->setup->param[c->param]) ? 0x1.8p-7 : 0x1p-18; /* of two bytes: several roundings; one share of 24 is more */
     (void)stream;
     for (uint64_t i = 0; i < c->elements; i++) {
@@ -235,9 +242,8 @@ static void compare_gradient(void *args, struct ls_stream *stream)
             continue;
         double want = 0.0, found = c->nothing ? 0.0 : value_at(&c->reduced, i) + value_at(&c->partial, i);
         found /= c->own_scale ? x->rank + 2.0 : 1.0; /* as check/gradient.h */
-        for (size_t k = 0; k < shares->at.count; k++)
-            if (shares->at.at[k].step == c->step)
-                want += (double)shares->at.at[k].times * share_value(x, c->param, &shares->at.at[k], e);
+        for (size_t k = 0; k < shares.at.count; k++)
+            want += (double)shares.at.at[k].times * share_value(x, c->param, &shares.at.at[k], e);
         if (x->setup->mean)
             want /= (double)x->setup->job->ranks;
         if (x->c->alone && i == 0 && c->param == x->c->param && x->rank == x->c->rank && c->step == x->c->step) {
