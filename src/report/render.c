@@ -44,6 +44,22 @@ static const char *table(const struct page *p, const struct ls_report_table *t, 
 
 static const char *percent(double ratio, struct ls_arena *arena) { return ls_arena_printf(arena, "%+.1f %%", 100 * (ratio - 1)); }
 
+static bool any_measured(const struct ls_result *r)
+{
+    bool any = false;
+    for (size_t i = 0; i < r->cells; i++)
+        any |= r->cell[i].runs > 0;
+    return any;
+}
+
+static bool all_measured(const struct ls_result *r)
+{
+    bool all = true;
+    for (size_t i = 0; i < r->cells; i++)
+        all &= r->cell[i].runs > 0;
+    return all;
+}
+
 /* ---- tables ---- */
 
 static const char *replay_verdict(const struct ls_result_cell *c)
@@ -60,9 +76,14 @@ static void overview(const struct ls_result *r, const struct ls_summary *s, stru
     ls_table_column(t, "replay", false);
     ls_table_column(t, "step, median", true);
     ls_table_column(t, "tokens/s, median", true);
-    ls_table_column(t, ls_arena_printf(arena, "against %s, paired", r->baseline), true);
+    bool pairs = false;
+    for (size_t i = 0; i < r->cells; i++)
+        pairs |= s->cell[i].paired;
+    if (pairs)
+        ls_table_column(t, ls_arena_printf(arena, "against %s, paired", r->baseline), true);
     ls_table_column(t, "peak memory", true);
-    ls_table_column(t, ls_arena_printf(arena, "against %s", r->baseline), true);
+    if (pairs)
+        ls_table_column(t, ls_arena_printf(arena, "against %s", r->baseline), true);
     for (size_t i = 0; i < r->cells; i++) {
         const struct ls_result_cell *c = &r->cell[i], *base = ls_result_cell_of(r, r->baseline, c->batches);
         const struct ls_cell_summary *x = &s->cell[i];
@@ -81,10 +102,10 @@ static void overview(const struct ls_result *r, const struct ls_summary *s, stru
         ls_table_cell(t, "%.0f", x->rate.median);
         if (x->paired)
             ls_table_cell(t, "%s, faster in %zu of %zu", percent(x->against.ratio.median, arena), x->against.above, x->against.ratio.count);
-        else
+        else if (pairs)
             ls_table_cell(t, "%s", "");
         ls_table_cell(t, "%s", ls_bytes_text((double)x->peak, arena));
-        if (base && base != c && base->runs)
+        if (pairs && base && base != c && base->runs)
             ls_table_cell(t, "%s", percent((double)x->peak / (double)s->cell[base - r->cell].peak, arena));
     }
 }
@@ -379,8 +400,8 @@ static const char *measured(const struct page *p)
     struct ls_arena *a = p->arena;
     struct ls_str out = { 0 };
     ls_str_add(&out, p->form == HTML ? "<dl>\n" : "");
-    fact(p, &out, "runs", ls_arena_printf(a, "%" PRIu64 " of each safe cell, in alternating order; %" PRIu64 " steps of warm-up left out, then %" PRIu64 " measured; seed %" PRIu64,
-                                          r->rounds, r->warmup, r->steps, r->seed));
+    fact(p, &out, "runs", ls_arena_printf(a, "%" PRIu64 " of each safe cell, in alternating order; %" PRIu64 " step%s of warm-up left out, then %" PRIu64 " measured; seed %" PRIu64,
+                                          r->rounds, r->warmup, r->warmup == 1 ? "" : "s", r->steps, r->seed));
     fact(p, &out, "model", ls_arena_printf(a, "%s: %" PRIu64 " parameters, %" PRIu64 " of them train", r->model_file, r->parameters, r->trained));
     fact(p, &out, "ranks", ls_arena_printf(a, "%" PRIu64 " in one process; %s", r->ranks, r->schedule));
     for (size_t i = 0; i < r->cells; i++)
@@ -429,7 +450,8 @@ static const char *caveats(const struct page *p)
                                         "policies that are smaller than it mean nothing.", r->load, r->cores));
     if (r->parameters < 1000000)
         caveat(p, &out, "The model is small enough that handling operations, not arithmetic, takes most of a step.");
-    caveat(p, &out, "A cell that is not safe has no times: the smallest failing run that check found was replayed instead.");
+    if (!all_measured(r))
+        caveat(p, &out, "A cell that is not safe has no times: the smallest failing run that check found was replayed instead.");
     caveat(p, &out, "One machine on one day. The pairs show how far its speed drifted; steps of one run are not independent.");
     if (!r->platform)
         caveat(p, &out, "Nothing was simulated: neither the scenario nor --platform names the hardware.");
@@ -470,14 +492,15 @@ static void render(const struct page *p, const char *template, struct ls_str *ou
     memory_table(p, &memory);
     losses_table(p, &losses);
     const struct ls_slot slot[] = {
+        { "trained", any_measured(r) ? "" : NULL },
         { "name", plain(p, r->name) },
         { "question", plain(p, r->question) },
         { "answer", plain(p, p->s->answer) },
         { "overview", table(p, &over, "Verdicts and costs") },
         { "overview_note", overview_note(p) },
-        { "throughput", throughput(p) },
+        { "throughput", any_measured(r) ? throughput(p) : NULL },
         { "throughput_note", throughput_note(p) },
-        { "memory", figure(p, 1) },
+        { "memory", any_measured(r) ? figure(p, 1) : NULL },
         { "memory_note", memory_note(p) },
         { "memory_table", table(p, &memory, "Memory by category") },
         { "losses_note", losses_note(p) },
@@ -509,7 +532,14 @@ void ls_render_text(const struct ls_result *r, const struct ls_summary *s, struc
 {
     struct ls_report_table t;
     overview(r, s, arena, &t);
-    ls_str_printf(out, "%s: %s\n", r->name, s->answer);
+    ls_str_printf(out, "%s:\n  ", r->name);
+    for (const char *clause = s->answer; *clause;) { /* a line each */
+        const char *end = strstr(clause, "; ");
+        size_t length = end ? (size_t)(end - clause) + 1 : strlen(clause);
+        ls_str_addn(out, clause, length);
+        ls_str_add(out, end ? "\n  " : "\n");
+        clause += length + (end != NULL);
+    }
     ls_table_text(&t, "  ", out);
 }
 
@@ -527,7 +557,9 @@ static const char *file_name(const char *text, struct ls_arena *arena)
 
 void ls_figures_list(const struct ls_result *r, struct ls_arena *arena, struct ls_figures *out)
 {
-    *out = (struct ls_figures){ .count = 2 };
+    *out = (struct ls_figures){ .count = any_measured(r) ? 2 : 0 };
+    if (!out->count)
+        return;
     out->at[0] = (struct ls_figure){ .file = "throughput.svg", .label = "Throughput of each policy, every measured step" };
     out->at[1] = (struct ls_figure){ .file = "memory.svg", .label = "Memory of each policy by category" };
     for (size_t i = 0; i < r->cells; i++)
