@@ -77,6 +77,8 @@ static void find_actions(struct naive *n, action_vec *v)
         struct naive_rank *r = &n->rank[i];
         for (uint32_t j = 0; j < r->count; j++) {
             const struct naive_op *a = &r->op[j];
+            if (a->done && a->issued) /* nothing more happens to it; of a fused group some may be done before their thread gets to them */
+                continue;
             if (naive_may_issue(n, r, j))
                 ls_push(v, (struct action){ ISSUE, i, j });
             if (a->op->kind == LS_OP_HOST_WAIT && a->issued && !a->done && naive_event_done(r, j))
