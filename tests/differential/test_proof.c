@@ -39,6 +39,17 @@ Test(proof, agrees_with_brute_force_by_every_rule)
     }
 }
 
+/* Inputs of campaign_proof at which something disagreed: folded rounds with transfers that differ, and with fused operations in two orders. */
+Test(proof, kept_inputs)
+{
+    static const uint64_t seeds[] = { 1019, 5018, 20788, 30092 };
+    struct agree_sum sum = { 0 };
+    struct agree_options o = { .runs_max = 16, .total_max = 100, .brute_percent = 100, .rules = true };
+    char why[512];
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
+        cr_assert(agree_once(seeds[i], &o, &sum, why, sizeof why), "%s", why);
+}
+
 static struct ls_check_result check_with(struct ls_case *c, const struct ls_check_options *o)
 {
     struct ls_check_result r;
