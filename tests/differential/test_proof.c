@@ -29,13 +29,13 @@ Test(proof, agrees_with_brute_force_by_every_rule)
     struct agree_sum sum = { 0 };
     struct agree_options o = { .runs_max = 12, .total_max = 60, .brute_percent = 10, .rules = true };
     char why[512];
-    for (uint64_t seed = 1; seed <= 250; seed++)
+    for (uint64_t seed = 1; seed <= 160; seed++)
         cr_assert(agree_once(seed, &o, &sum, why, sizeof why), "%s", why);
     agree_print(&sum);
     cr_assert(sum.undecided * 25 < sum.systems, "%zu of %zu undecided", sum.undecided, sum.systems);
     for (int i = 0; i < RULE_COUNT; i++) {
-        cr_expect(sum.rule[i].proved > 4 || i == RULE_STOP, "%s", random_rule_name[i]);
-        cr_expect_gt(sum.rule[i].refuted, 4, "%s", random_rule_name[i]);
+        cr_expect(sum.rule[i].proved > 1 || i == RULE_STOP, "%s", random_rule_name[i]);
+        cr_expect_gt(sum.rule[i].refuted, 1, "%s", random_rule_name[i]);
     }
 }
 
