@@ -19,7 +19,8 @@ bool processes_replay(const struct ls_engine_setup *setup, const struct ls_engin
                       const struct ls_replay *want, const struct ls_prediction *p, size_t *messages, struct ls_str *why);
 bool processes_one_end(const struct ls_prediction *p); /* whoever starts first: the run ends in one way */
 
-/* Everything but times: verdict, place, pending ops, calls, memory, what was compared. Of a rank with several threads, calls in any order, and no memory. */
+/* Everything but times: verdict, place, pending ops, calls, memory, what was compared. Of a rank with several threads, calls in any order, and no
+ * memory; of a race, no data. */
 bool replays_equal(const struct ls_engine_setup *setup, const struct ls_replay *a, const struct ls_replay *b, struct ls_str *why);
 
 #endif
