@@ -13,11 +13,11 @@ void post_close(struct post *p);
 struct ls_world *post_world(struct post *p, size_t number);
 size_t post_messages(const struct post *p);
 
-/* ls_replay_run in every process: all must see what `want` says, which one process saw; where the order of starts decides (`p`, or
- * NULL, has others), one of the ends predicted, the same in all. False, and *why, if not. */
+/* ls_replay_run in every process: all must see what `want` says, which one process saw; where kernels start in any
+ * order, one of the ends that `p` predicts, the same in all. False, and *why, if not. */
 bool processes_replay(const struct ls_engine_setup *setup, const struct ls_engine_options *o, bool gradients, size_t ranks_per_process, uint64_t seed,
                       const struct ls_replay *want, const struct ls_prediction *p, size_t *messages, struct ls_str *why);
-bool processes_one_end(const struct ls_prediction *p); /* whoever starts first: the run ends in one way */
+bool processes_one_end(const struct ls_engine_options *o); /* whoever goes first: a run ends in one state */
 
 /* Everything but times: verdict, place, pending ops, calls, memory, what was compared. Of a rank with several threads, calls in any order, and no
  * memory; of a race, no data. */

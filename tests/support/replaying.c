@@ -36,7 +36,7 @@ static bool run_together(struct replaying *t, const struct ls_engine_setup *setu
     again.world = t->world;
     if (ls_replay_run(setup, &again, gradients, arena, &r, &err) != LS_OK)
         return wrong(why, "not run together", err.text);
-    if (!processes_one_end(p)) /* which of several ends it is, is decided by the order of starts in every process */
+    if (!processes_one_end(o)) /* which of several ends it is, is decided by the order of starts in every process */
         return ls_replay_agrees(setup, p, &r, why);
     return replays_equal(setup, one, &r, why) || wrong(why, "other processes saw something else", "");
 }
@@ -45,17 +45,16 @@ bool replaying_again(struct replaying *t, const struct ls_engine_setup *setup, c
                      struct ls_arena *arena, const struct ls_replay *r, const struct ls_prediction *p, struct ls_str *why)
 {
     struct ls_error err = { 0 };
-    bool any_order = o->resident && o->kernels && o->start == LS_START_ANY; /* what NCCL would then do is not predicted */
     if (t->world && !run_together(t, setup, o, gradients, arena, r, p, why))
         return false;
-    for (int nccl = 0; nccl < (any_order ? 1 : 2) && t->spread; nccl++) {
+    for (int nccl = 0; nccl < (processes_one_end(o) ? 2 : 1) && t->spread; nccl++) { /* what NCCL would make of any order is not predicted */
         struct ls_engine_options again = *o;
         struct ls_replay one = *r;
         uint64_t random = ls_hash_mix(o->seed, ++t->spreads);
         again.nccl_like = nccl;
         if (nccl && ls_replay_run(setup, &again, gradients, arena, &one, &err) != LS_OK)
             return wrong(why, "not run as NCCL would", err.text);
-        if (!processes_replay(setup, &again, gradients, 1 + ls_random_below(&random, setup->job->ranks), random, &one, nccl ? NULL : p, &t->messages, why))
+        if (!processes_replay(setup, &again, gradients, 1 + ls_random_below(&random, setup->job->ranks), random, &one, p, &t->messages, why))
             return wrong(why, "spread over processes", nccl ? "as NCCL would" : "");
     }
     return true;
