@@ -213,7 +213,9 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
     ls_str_release(&text);
     ls_names_close(names);
     ls_arena_release(&arena);
-    ls_interrupts_end(); /* nothing was written */
+    if (ls_interrupted)
+        fprintf(stderr, "lockstep: compare: interrupted; nothing was written\n");
+    ls_interrupts_end();
     return status;
 }
 

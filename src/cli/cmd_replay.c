@@ -272,7 +272,7 @@ static int run(const struct ls_cli *cli, int argc, char **argv)
         status = exit_code(s, &o, &r);
     }
     char ended[64] = "";
-    if (ls_interrupted && r.trained)
+    if (ls_interrupted && r.train.steps)
         snprintf(ended, sizeof ended, " after %zu of %zu steps", r.train.ended, r.train.warmup + r.train.steps);
     if (r.is_compiled)
         ls_compiled_release(&r.compiled);

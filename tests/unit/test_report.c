@@ -3,6 +3,7 @@
 #include "report/figures.h"
 #include "report/gnuplot.h"
 #include "report/render.h"
+#include "report/template.h"
 #include "result_case.h"
 
 #include "base/hash.h"
@@ -362,6 +363,48 @@ Test(report, pages_and_scripts_are_those_of_the_golden_files)
     ls_str_clear(&text);
     ls_figure_timeline(&s.r, &s.r.cell[0], "f2", LS_FIGURE_WIDE, &text);
     golden("timeline.gp", &text);
+    ls_str_release(&text);
+    close_case(&s);
+}
+
+Test(report, a_slot_without_text_leaves_out_what_goes_with_it)
+{
+    struct ls_slot slot[] = { { "a", "A" }, { "part", "" }, { "b", NULL } };
+    struct ls_str text = { 0 };
+    slot[2].text = "B";
+    ls_template_fill("{{a}}-{{part}}x{{b}}y{{/part}}-{{a}}", slot, 3, &text);
+    cr_assert_str_eq(ls_str_text(&text), "A-xBy-A");
+    slot[1].text = slot[2].text = NULL;
+    ls_str_clear(&text);
+    ls_template_fill("{{a}}-{{part}}x{{b}}y{{/part}}-{{a}}", slot, 3, &text);
+    cr_assert_str_eq(ls_str_text(&text), "A--A");
+    ls_str_release(&text);
+}
+
+/* No empty tables, no axes without a bar. */
+Test(report, nothing_trained_leaves_nothing_to_draw)
+{
+    struct saved s;
+    struct ls_summary m;
+    struct ls_figures f;
+    struct ls_str text = { 0 };
+    open_case(&s, 1);
+    for (size_t i = 0; i < s.r.cells; i++) {
+        s.r.cell[i].check = LS_MISMATCH;
+        s.r.cell[i].replayed = LS_REPLAYED_WITNESS;
+        s.r.cell[i].replay = LS_MISMATCH;
+        s.r.cell[i].runs = s.r.cell[i].ranks = 0;
+        s.r.cell[i].has_timeline = s.r.cell[i].simulated = false;
+    }
+    ls_summary_of(&s.r, &s.arena, &m);
+    ls_figures_list(&s.r, &s.arena, &f);
+    cr_assert_eq(f.count, 0u);
+    ls_render_markdown(&s.r, &m, &f, &s.arena, &text);
+    cr_assert(!strstr(ls_str_text(&text), "## Throughput") && !strstr(ls_str_text(&text), "## Losses") && !strstr(ls_str_text(&text), "{{"));
+    cr_assert(strstr(ls_str_text(&text), "**mismatch**") && strstr(ls_str_text(&text), "## What was measured"));
+    ls_str_clear(&text);
+    ls_render_html(&s.r, &m, &f, &s.arena, &text);
+    cr_assert(!strstr(ls_str_text(&text), "<h2>Memory") && !strstr(ls_str_text(&text), "<svg") && !strstr(ls_str_text(&text), "{{"));
     ls_str_release(&text);
     close_case(&s);
 }
