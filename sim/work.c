@@ -76,7 +76,19 @@ static bool halves_audio(const struct ls_model *m)
 
 enum { PIXELS_DEFAULT = 448, PIXELS_MAX = 896, VIDEO_FRAMES = 8, AUDIO_POSITIONS = 500, DUMMY_MERGED = 4, POOLED_DEFAULT = 280 };
 
-static uint64_t patches_of(const struct ls_model *m, uint32_t c, const struct ls_sample *s, bool dummy)
+/* Does one call of the tower take all that a batch holds? Else there is a call for each (inventory.md, `when`). */
+static bool called_once(const struct ls_flow *f, uint32_t c)
+{
+    if (f->kind == LS_FLOW_WHEN && (f->when >> c & 1))
+        return f->once;
+    for (size_t i = 0; i < f->count; i++)
+        if (called_once(&f->body[i], c))
+            return true;
+    return false;
+}
+
+/* Patches that one call takes, of `items` pictures, videos or recordings. */
+static uint64_t patches_of(const struct ls_model *m, uint32_t c, const struct ls_sample *s, uint64_t items, bool dummy)
 {
     const char *name = ls_name_text(m->names, m->condition[c].name);
     bool audio = strcmp(name, "audio") == 0, video = strcmp(name, "video") == 0;
@@ -89,23 +101,24 @@ static uint64_t patches_of(const struct ls_model *m, uint32_t c, const struct ls
     if (given)
         return given;
     if (audio)
-        return AUDIO_POSITIONS;
+        return items * AUDIO_POSITIONS;
     if (pool > 0 && !video)
-        return (uint64_t)(POOLED_DEFAULT * unit);
+        return items * (uint64_t)(POOLED_DEFAULT * unit);
     if (pixels <= 0 || pixels > PIXELS_MAX)
         pixels = PIXELS_DEFAULT;
     double side = floor(pixels / (patch > 0 ? patch : 16)), temporal = config(m, "vision", "temporal_patch_size");
-    return (uint64_t)(side * side * (video ? VIDEO_FRAMES / (temporal > 0 ? temporal : 1) : 1));
+    return items * (uint64_t)(side * side * (video ? VIDEO_FRAMES / (temporal > 0 ? temporal : 1) : 1));
 }
 
-static uint64_t soft_of(const struct ls_model *m, uint32_t c, uint64_t patches)
+/* Tokens that those patches become in the text. */
+static uint64_t soft_of(const struct ls_model *m, uint32_t c, uint64_t patches, uint64_t items)
 {
     double merge = config(m, "vision", "spatial_merge_size"), pool = config(m, "vision", "pooling_kernel_size");
     double fixed = config(m, "vision", "mm_tokens_per_image");
     if (strcmp(ls_name_text(m->names, m->condition[c].name), "audio") == 0)
         return halves_audio(m) ? patches / 2 : patches;
     if (fixed > 0)
-        return (uint64_t)fixed < patches ? (uint64_t)fixed : patches;
+        return items * (uint64_t)fixed < patches ? items * (uint64_t)fixed : patches;
     double unit = merge > 0 ? merge * merge : pool > 0 ? pool * pool : 1;
     return (uint64_t)((double)patches / unit);
 }
@@ -114,9 +127,10 @@ struct ls_tokens ls_tokens_of(const struct ls_model *m, const struct ls_sample *
 {
     struct ls_tokens t = { .text = s->text, .sequences = s->sequences ? s->sequences : 1 };
     for (uint32_t c = 0; c < m->conditions; c++) {
-        t.patches[c] = patches_of(m, c, s, letter->dummy >> c & 1);
-        t.soft[c] = soft_of(m, c, t.patches[c]);
-        t.text += letter->count[c] * t.soft[c];
+        uint64_t count = letter->count[c], items = count > 1 && called_once(&m->flow, c) ? count : 1;
+        t.patches[c] = patches_of(m, c, s, items, letter->dummy >> c & 1);
+        t.soft[c] = soft_of(m, c, t.patches[c], items);
+        t.text += count / items * t.soft[c];
     }
     if (!t.text)
         t.text = 1;

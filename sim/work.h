@@ -61,7 +61,7 @@ struct ls_work_options {
     double expert_tokens;          /* tokens whose share of experts a rank computes; 0: its own */
     bool outputs_held;             /* the caller's variable holds the logits until backward ends */
 };
-/* Tokens of one sample. */
+/* Tokens of one sample. text: with those that media become there; patches, soft: of one call of a tower, and what they become. */
 struct ls_tokens { uint64_t text, sequences, patches[LS_CONDITIONS_MAX], soft[LS_CONDITIONS_MAX]; };
 struct ls_tokens ls_tokens_of(const struct ls_model *m, const struct ls_sample *s, const struct ls_letter *letter);
 
