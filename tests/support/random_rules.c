@@ -146,26 +146,29 @@ static void draw_inside(struct adding *a)
     }
 }
 
-static void draw_blocks(struct adding *a)
+/* Along the shards, or in some systems along the replicas. */
+static void draw_blocks(struct adding *a, uint64_t seed)
 {
     struct ls_system *s = &a->r->system;
-    uint32_t c = spanning(a);
-    if (!(s->free_dims & LS_DIM_SHARD) || s->size[1] % 2 || s->contract.extra == LS_CONTRACT_AT_MOST || !chance(a, 25))
+    uint64_t own = ls_hash_mix(seed, 0x626c6f63);
+    size_t d = s->free_dims == LS_DIM_REPLICATE || (s->free_dims & LS_DIM_REPLICATE && ls_random_below(&own, 3) == 0) ? 0 : 1;
+    uint32_t c = spanning(a), dim = 1u << d;
+    if (s->size[d] % 2 || s->contract.extra == LS_CONTRACT_AT_MOST || !chance(a, 25))
         return;
     a->rules |= 1u << RULE_BLOCKS;
-    a->r->tables.comm.at[c].free_dims = LS_DIM_SHARD;
+    a->r->tables.comm.at[c].free_dims = dim;
     a->r->tables.comm.at[c].small = 2;
     for (uint32_t k = 0; k < a->r->tables.comm.count; k++)
-        if (k != c && a->r->tables.comm.at[k].free_dims == LS_DIM_SHARD && chance(a, 40) && (!s->size[1] || s->size[1] >= 4))
+        if (k != c && a->r->tables.comm.at[k].free_dims == dim && chance(a, 40) && (!s->size[d] || s->size[d] >= 4))
             a->r->tables.comm.at[k].across = 2;
 }
 
-static void draw(struct adding *a)
+static void draw(struct adding *a, uint64_t seed)
 {
     draw_once(a);
     draw_vote(a);
     draw_inside(a);
-    draw_blocks(a);
+    draw_blocks(a, seed);
     if (chance(a, 12)) {
         a->rules |= 1u << RULE_FUSED;
         a->fused_round = (uint32_t)below(a, a->rounds);
@@ -345,7 +348,7 @@ unsigned random_rules_add(struct ls_random_system *r, uint64_t seed)
 {
     struct ls_table_transducer *t = (struct ls_table_transducer *)r->system.replica;
     struct adding a = { .r = r, .from = t, .s = ls_hash_mix(seed, 0x72756c65), .letters = t->base.letters, .roles = t->base.roles, .rounds = t->rounds };
-    draw(&a);
+    draw(&a, seed);
     make_tables(&a);
     make_driver(&a);
     for (int i = 0; i < RULE_COUNT; i++)
