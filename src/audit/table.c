@@ -174,8 +174,8 @@ static void add_counts(struct ls_str *out, const char *what, const size_t *count
 
 static void add_summary(struct ls_str *out, const struct summary *s)
 {
-    ls_str_printf(out, "%zu recipes: %zu judged, %zu without an inventory, %zu with a part that is not modelled, %zu that do not fit, %zu not read\n\n",
-                  s->rows, s->judged, s->no_inventory, s->not_modelled, s->other, s->not_read);
+    ls_str_printf(out, "%zu recipe%s: %zu judged, %zu without an inventory, %zu with a part that is not modelled, %zu that do not fit, %zu not read\n\n",
+                  s->rows, s->rows == 1 ? "" : "s", s->judged, s->no_inventory, s->not_modelled, s->other, s->not_read);
     if (s->judged) {
         add_counts(out, "batches uniform", s->uniform);
         add_counts(out, "batches may differ", s->mixed);

@@ -440,6 +440,10 @@ enum ls_code ls_recipe_load(const char *path, const struct ls_inventories *known
     enum ls_code rc = ls_yaml_load_file(path, arena, &out->root, err);
     if (rc == LS_OK)
         rc = ls_yaml_map(out->root, "recipe", err);
+    if (rc == LS_OK && ls_recipe_get(out, "lockstep")) {
+        rc = ls_fail(err, LS_EINPUT, out->root->at, "this is a scenario of Lockstep, not a recipe");
+        ls_hint(err, "'lockstep check' takes it as it is");
+    }
     if (rc == LS_OK && (!ls_recipe_get(out, "model") || !ls_recipe_get(out, "distributed")))
         rc = ls_fail(err, LS_EINPUT, out->root->at, "this is no AutoModel recipe: '%s' is missing",
                      ls_recipe_get(out, "model") ? "distributed" : "model");

@@ -285,10 +285,33 @@ static enum ls_code load_kind(struct loader *l)
     return LS_OK;
 }
 
+/* The other files that people have at hand. */
+static enum ls_code refuse_others(struct loader *l)
+{
+    static const struct { const char *key, *what, *hint; } other[] = {
+        { "lockstep_inventory", "an inventory of a model", "a scenario names it: 'model: {inventory: FILE}'" },
+        { "gpus_per_node", "a platform", "a scenario names it: 'platform: FILE'" },
+        { "recipe", "a training recipe", "'lockstep import recipe FILE --world-size N' makes a scenario of it" },
+        { "step_scheduler", "a training recipe", "'lockstep import recipe FILE --world-size N' makes a scenario of it" },
+    };
+    if (l->root->kind != LS_YAML_MAP || section(l, "lockstep"))
+        return LS_OK;
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        for (size_t k = 0; k < l->root->count; k++) {
+            if (strcmp(l->root->pair[k].key->text, other[i].key) != 0)
+                continue;
+            ls_fail(l->err, LS_EINPUT, l->root->pair[k].key->at, "this is %s, not a scenario", other[i].what);
+            ls_hint(l->err, "%s", other[i].hint);
+            return LS_EINPUT;
+        }
+    return LS_OK;
+}
+
 static enum ls_code load_head(struct loader *l)
 {
     struct ls_scenario *s = l->s;
     uint64_t version = 0;
+    LS_TRY(refuse_others(l));
     LS_TRY(ls_yaml_check_keys(l->root, "scenario", sections, l->err));
     const struct ls_yaml_node *n = section(l, "lockstep");
     if (!n) {

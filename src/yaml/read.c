@@ -168,6 +168,8 @@ static void hint_number(const struct ls_yaml_node *n, struct ls_error *err)
         ls_hint(err, "write it in decimal, without leading zeros");
     else if (d && t[d] == '_')
         ls_hint(err, "write it without underscores");
+    else if (d && t[d] == '.' && t[d + 1 + strspn(t + d + 1, "0")] && t[d + 1 + digits(t + d + 1)] == '\0')
+        ls_hint(err, "write a whole number");
     else if (d && (t[d] == 'e' || t[d] == 'E' || t[d] == '.'))
         ls_hint(err, "write out all digits");
 }

@@ -396,6 +396,7 @@ static const struct { const char *more, *text; uint64_t world; } wrong[] = {
     { "distributed: {strategy: fsdp2}\npeft: {target_modules: [a], exclude_modules: [b]}",
       "'target_modules', 'exclude_modules' and 'match_all_linear' exclude each other", 8 },
     { "distributed: {strategy: fsdp2}\npeft: {target_modules: [nothing]}", "'peft' matches no Linear of the model", 8 },
+    { "distributed: {strategy: fsdp2}\nlockstep: 1", "this is a scenario of Lockstep, not a recipe", 8 },
     { "nothing: 1", "this is no AutoModel recipe: 'distributed' is missing", 8 },
 };
 

@@ -310,6 +310,8 @@ Test(yaml, integers)
     uint_bad("+5", "'k' is '+5', not an integer", "");
     uint_bad("1e2", "'k' is '1e2', not an integer", "write out all digits");
     uint_bad("2.0", "'k' is '2.0', not an integer", "write out all digits");
+    uint_bad("2.5", "'k' is '2.5', not an integer", "write a whole number");
+    uint_bad("2.5e1", "'k' is '2.5e1', not an integer", "write out all digits");
     uint_bad("1_0", "'k' is '1_0', not an integer", "write it without underscores");
     uint_bad("010", "'k' is '010', not an integer", "write it in decimal, without leading zeros");
     uint_bad("0x10", "'k' is '0x10', not an integer", "write it in decimal, without leading zeros");
