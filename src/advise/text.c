@@ -483,11 +483,17 @@ static void print_safe(struct printer *p, const char *bold, const char *reset)
 
 static void print_repairs(struct printer *p)
 {
+    enum { CHANGE_COLUMNS = 28, CHANGE_COLUMNS_MAX = 48 };
+    int width = CHANGE_COLUMNS;
+    for (size_t i = 0; i < p->a->repairs; i++) {
+        size_t length = strlen(p->a->repair[i].change) + 1;
+        width = length > (size_t)width && length <= CHANGE_COLUMNS_MAX ? (int)length : width;
+    }
     for (size_t i = 0; i < p->a->repairs; i++) {
         const struct ls_repair *r = &p->a->repair[i];
         if (i == 0)
             ls_str_add(p->out, "  repairs, each checked\n");
-        ls_str_printf(p->out, "    %-28s safe%s%s%s\n", r->change, r->proved ? ", proved" : "", r->note ? "; " : "",
+        ls_str_printf(p->out, "    %-*s safe%s%s%s\n", width, r->change, r->proved ? ", proved" : "", r->note ? "; " : "",
                       r->note ? r->note : "");
     }
     if (!p->a->repairs && p->a->repair) /* some were tried */

@@ -28,7 +28,7 @@ static const char *const cases[][2] = {
     { "operand_too_many", "version extra" },
     { "check_unsafe", "check scenarios/mixed-media/per-layer.yaml" },
     { "check_safe", "check scenarios/mixed-media/root.yaml" },
-    { "check_step_end", "check --no-repairs scenarios/ddp/mixed-media.yaml" },
+    { "check_step_end", "check scenarios/ddp/mixed-media.yaml" },
     { "check_lost_gradient", "check scenarios/gradients/b42-ignored-trainable.yaml" },
     { "check_refused", "check scenarios/mixed-media/per-layer-proposed-refused.yaml" },
     { "check_forced", "check --force scenarios/mixed-media/per-layer-proposed-refused.yaml" },
