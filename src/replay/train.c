@@ -28,6 +28,8 @@ enum ls_code ls_train_model(const struct ls_scenario *s, struct ls_arena *arena,
         if (x->videos || (x->audios && !out->recordings) || (x->images && !out->pictures))
             rc = ls_fail(err, LS_EINPUT, x->at, "a sample holds media that the model cannot be fed: it takes %s%s, no videos",
                          out->pictures ? "pictures" : "text alone", out->recordings ? " and recordings" : "");
+        else if (!x->text && !x->images && !x->audios)
+            rc = ls_fail(err, LS_EINPUT, x->at, "a sample without a token has no loss to train on");
     }
     return rc;
 }

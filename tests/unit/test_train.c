@@ -286,6 +286,19 @@ Test(train, models_without_operators_are_refused_with_a_place)
     training_drop(&j);
 }
 
+Test(train, a_sample_without_tokens_is_refused_where_it_stands)
+{
+    struct ls_error err = { 0 };
+    struct ls_nn_vlm vlm;
+    struct training j;
+    MUST(training_load_file(&j, "training/gemma3-root-uniform", &why));
+    cr_assert_eq(ls_train_model(&j.s, &j.arena, &vlm, &err), LS_OK, "%s", err.text);
+    j.s.batch.sample[1].text = j.s.batch.sample[1].images = 0;
+    cr_assert_eq(ls_train_model(&j.s, &j.arena, &vlm, &err), LS_EINPUT);
+    cr_assert(err.input.line == j.s.batch.sample[1].at.line && strstr(err.text, "without a token"), "%s", err.text);
+    training_drop(&j);
+}
+
 Test(train, more_steps_than_the_scenario_has)
 {
     struct training j;
