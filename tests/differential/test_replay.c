@@ -38,8 +38,8 @@ Test(replay, random_jobs_at_every_level)
 {
     struct replaying t = { 0 };
     struct ls_str why = { 0 };
-    /* Ops parked behind those of a thread that never went on; two threads that use one number for their groups. */
-    static const uint64_t found[] = { 2001244, 3000026, 3001647, 3003966 };
+    /* Ops parked behind those of a thread that never went on; two threads that use one number for their groups; a group that another op ends. */
+    static const uint64_t found[] = { 2001244, 3000026, 3001647, 3003966, 2002327 };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         cr_assert(replaying_job(&t, found[i], &why), "seed %llu: %s", (unsigned long long)found[i], ls_str_text(&why));
     for (uint64_t seed = 1; seed <= scenarios(600); seed++)

@@ -133,18 +133,26 @@ static long stream_head(const struct ls_rank *r, unsigned stream)
     return NOTHING;
 }
 
-/* Ops of one fused group that follow each other on the stream. */
-static bool same_bundle(const struct ls_rank *r, size_t a, size_t b)
+static bool same_group(const struct ls_rank *r, size_t a, size_t b)
 {
     const struct ls_op *x = r->op[a].op, *y = r->op[b].op;
+    return x->fused && x->fused == y->fused && x->thread == y->thread && r->op[a].segment == r->op[b].segment && r->op[a].guard == r->op[b].guard &&
+           r->op[a].side == r->op[b].side;
+}
+
+/* Ops of one fused group that follow each other on the stream. Any other op of their thread ends a group, memory apart. */
+static bool same_bundle(const struct ls_rank *r, size_t a, size_t b)
+{
+    const struct ls_op *x = r->op[a].op;
     if (a == b)
         return true;
-    if (!x->fused || x->fused != y->fused || x->stream != y->stream || x->thread != y->thread || r->op[a].segment != r->op[b].segment ||
-        r->op[a].guard != r->op[b].guard || r->op[a].side != r->op[b].side)
+    if (x->stream != r->op[b].op->stream || !same_group(r, a, b))
         return false;
     for (size_t i = (a < b ? a : b); i <= (a < b ? b : a); i++) {
         const struct ls_op *o = r->op[i].op;
-        if (!ls_op_is_host(o) && o->stream == x->stream && o->fused != x->fused)
+        bool memory = o->kind == LS_OP_ALLOC || o->kind == LS_OP_FREE || o->kind == LS_OP_MARK;
+        bool matters = o->thread == x->thread ? !memory : !ls_op_is_host(o) && o->stream == x->stream;
+        if (matters && !same_group(r, a, i))
             return false;
     }
     return true;
