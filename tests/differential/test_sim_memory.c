@@ -38,7 +38,7 @@ Test(sim_memory, as_the_engine_trains)
         s.batch.sample = sample;
         cr_assert_eq(ls_simulate(&s, &o, &arena, &x, &err), LS_OK, "%s", err.text);
         /* Two ranks with 20 tokens and a picture, then 12 and two, which one call of the tower takes; four patches become a token. */
-        cr_expect_eq(x.tokens, 2 * (20 + 12 + 3 * run[i].patches / 4), "%s", run[i].name);
+        cr_expect_eq(x.tokens, (double)(2 * (20 + 12 + 3 * run[i].patches / 4)), "%s", run[i].name);
         cr_assert(trained_memory(run[i].name, peak, &why), "%s", ls_str_text(&why));
         const uint64_t *most = x.rank_class[x.class_of[0]].memory.most;
         cr_expect_eq(most[LS_MEMORY_SHARDED] + most[LS_MEMORY_REPLICATED], peak[LS_CATEGORY_SHARDED], "%s", run[i].name);
